@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use api::model::ObjectRef;
+use api::model::{ObjectRef, ServiceKey};
 use bytes::Bytes;
 use prost::Message;
 
@@ -296,6 +296,11 @@ pub trait View: fmt::Debug + Send + Sync {
 
     /// Builds these resources ahead, so that later requests find them.
     fn make_ahead(&self, _kind: Type, _names: &ResourceNames) {}
+
+    /// Returns the services that a resource is about, where its name says which.
+    fn services_of(&self, _kind: Type, _name: &str) -> Vec<ServiceKey> {
+        Vec::new()
+    }
 
     /// Returns true unless this proxy is a sidecar whose workload belongs to no service.
     fn serves(&self) -> bool {

@@ -165,10 +165,10 @@ const TABLE: &[Kind] = kinds! {
         "ClusterRbacConfig" "clusterrbacconfigs" ISTIO_RBAC_V1ALPHA1_RBACCONFIG Full cluster typed none rbac::config, instead POLICY
     }
     "config.istio.io" ["v1alpha2"], "istio/config/v1alpha2/": {
-        "HTTPAPISpec" "httpapispecs" ISTIO_MIXER_V1_CONFIG_CLIENT_HTTPAPISPEC Full namespaced typed none mixer::api
-        "HTTPAPISpecBinding" "httpapispecbindings" ISTIO_MIXER_V1_CONFIG_CLIENT_HTTPAPISPECBINDING Full namespaced typed none mixer::api_binding
-        "adapter" "adapters" ISTIO_MIXER_ADAPTER_MODEL_V1BETA1_INFO Fields namespaced verbatim none
-        "template" "templates" ISTIO_MIXER_ADAPTER_MODEL_V1BETA1_TEMPLATE Fields namespaced verbatim none
+        "HTTPAPISpec" "httpapispecs" ISTIO_MIXER_V1_CONFIG_CLIENT_HTTPAPISPEC Full namespaced typed none mixer::api, instead REQUEST_ATTRIBUTES
+        "HTTPAPISpecBinding" "httpapispecbindings" ISTIO_MIXER_V1_CONFIG_CLIENT_HTTPAPISPECBINDING Full namespaced typed none mixer::api_binding, instead REQUEST_ATTRIBUTES
+        "adapter" "adapters" ISTIO_MIXER_ADAPTER_MODEL_V1BETA1_INFO Fields namespaced verbatim none, instead MIXER_SCHEMA
+        "template" "templates" ISTIO_MIXER_ADAPTER_MODEL_V1BETA1_TEMPLATE Fields namespaced verbatim none, instead MIXER_SCHEMA
     }
     "config.istio.io" ["v1alpha2"], "istio/mixer/v1/config/client/": {
         "QuotaSpec" "quotaspecs" ISTIO_MIXER_V1_CONFIG_CLIENT_QUOTASPEC Full namespaced typed none mixer::quota, instead RATE_LIMITS
@@ -178,7 +178,7 @@ const TABLE: &[Kind] = kinds! {
         "rule" "rules" ISTIO_POLICY_V1BETA1_RULE Fields namespaced typed none, instead MIXER_PARTS
         "handler" "handlers" ISTIO_POLICY_V1BETA1_HANDLER Fields namespaced typed none, instead MIXER_PARTS
         "instance" "instances" ISTIO_POLICY_V1BETA1_INSTANCE Fields namespaced typed none, instead MIXER_PARTS
-        "attributemanifest" "attributemanifests" ISTIO_POLICY_V1BETA1_ATTRIBUTEMANIFEST Fields namespaced typed none
+        "attributemanifest" "attributemanifests" ISTIO_POLICY_V1BETA1_ATTRIBUTEMANIFEST Fields namespaced typed none, instead MIXER_SCHEMA
     }
 };
 
@@ -419,6 +419,14 @@ mod tests {
         let collections: BTreeSet<_> = all_kinds().map(|row| row.collection).collect();
         assert_eq!(collections.len(), all_kinds().count());
         assert!(!collections.contains(""));
+    }
+
+    #[test]
+    fn kinds_without_effect_name_what_replaces_them() {
+        let silent = KINDS.iter().filter(|row| row.effect == Effect::None);
+        for row in silent {
+            assert!(row.instead.is_some(), "{}", row.kind);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use xds::view::Type;
 
 use super::debug::EndpointsByPort;
 use super::hub::Hub;
-use super::metrics::Gauges;
+use super::metrics::{EdsCluster, Gauges};
 use super::readiness::stale;
 use super::source_facts::Object;
 
@@ -36,7 +36,7 @@ pub(super) fn read(hub: &Hub) -> Gauges {
         return gauges;
     };
     for conflict in snapshot.conflicts() {
-        *gauges.conflicts.entry(conflict.metric).or_insert(0) += 1;
+        *gauges.conflicts.entry(conflict.metric).or_insert(0) += conflict.occurrences;
         // This metric counts each object by its name.
         let objects = conflict.objects.into_iter();
         for object in objects.filter(|_| conflict.metric == REJECTED_CONFIG) {
@@ -49,11 +49,18 @@ pub(super) fn read(hub: &Hub) -> Gauges {
     for service in world.services.values().filter(|one| is_eds(hub, one)) {
         let endpoints = EndpointsByPort::new(world, service);
         for port in &service.ports {
-            let count = endpoints.served(port).count();
+            let served = || endpoints.served(port);
+            let count = served().count();
             gauges.empty += usize::from(count == 0);
             if hub.options.cluster_metrics {
                 let name = xds::cluster_names::outbound(port.number, "", &service.key.hostname);
-                gauges.instances.push((name, count));
+                let localities = served().map(|endpoint| &endpoint.locality);
+                let localities: BTreeSet<_> = localities.collect();
+                gauges.instances.push(EdsCluster {
+                    name,
+                    localities: localities.len(),
+                    endpoints: count,
+                });
             }
         }
     }

@@ -144,6 +144,7 @@ mod tests {
             proxy: Arc::default(),
             objects: Vec::new(),
             services: Vec::new(),
+            occurrences: 1,
         };
         assert!(is_told_by_registry(&conflict));
         // A Service of Kubernetes has no entry that tells it.

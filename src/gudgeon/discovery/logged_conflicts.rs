@@ -64,6 +64,7 @@ pub(super) fn describe(conflict: &Conflict) -> String {
         proxy,
         objects,
         services,
+        occurrences: _,
     } = conflict;
     let what = match (objects.as_slice(), services.as_slice()) {
         ([object, ..], _) => object.to_string(),
@@ -94,6 +95,7 @@ mod tests {
             proxy: "".into(),
             objects: Vec::new(),
             services: Vec::new(),
+            occurrences: 1,
         }
     }
 

@@ -51,6 +51,7 @@ pub(crate) struct DiscoveryMetrics {
     rejected_configs: GaugeFamily<2>,
     conflicts: BTreeMap<&'static str, Gauge>,
     instances: GaugeFamily<1>,
+    all_locality_endpoints: GaugeFamily<1>,
     no_instances: Gauge,
     streams: GaugeFamily<1>,
     services: Gauge,
@@ -77,6 +78,14 @@ pub(crate) struct DiscoveryMetrics {
     files: FileMetrics,
 }
 
+/// The endpoints of a cluster that get requests.
+#[derive(Debug)]
+pub(crate) struct EdsCluster {
+    pub(crate) name: String,
+    pub(crate) localities: usize,
+    pub(crate) endpoints: usize,
+}
+
 /// Values that are read off the state for each scrape.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
@@ -90,7 +99,7 @@ pub(crate) struct Gauges {
     /// Clusters whose endpoints are asked for, without one that is used.
     pub(crate) empty: usize,
     /// Endpoints by cluster, if they are wanted.
-    pub(crate) instances: Vec<(String, usize)>,
+    pub(crate) instances: Vec<EdsCluster>,
     /// Seconds by source.
     pub(crate) stale: Vec<(String, u64)>,
     /// (kind, name).
@@ -133,6 +142,7 @@ impl DiscoveryMetrics {
             rejected_configs: GaugeFamily::default(),
             conflicts: BTreeMap::new(),
             instances: GaugeFamily::default(),
+            all_locality_endpoints: GaugeFamily::default(),
             no_instances: Gauge::default(),
             streams: GaugeFamily::default(),
             services: Gauge::default(),
@@ -326,11 +336,7 @@ impl DiscoveryMetrics {
                 .get_or_create(&label)
                 .set(number(*count));
         }
-        self.instances.clear();
-        for (cluster, count) in &gauges.instances {
-            let label = [("cluster", cluster.clone())];
-            self.instances.get_or_create(&label).set(number(*count));
-        }
+        self.set_instances(&gauges.instances);
         self.rejected_configs.clear();
         for (kind, name) in gauges.refused.iter().take(NODES) {
             let label = [("type", kind.to_string()), ("name", name.clone())];
@@ -341,6 +347,22 @@ impl DiscoveryMetrics {
             let label = [("source", source.clone())];
             let seconds = i64::try_from(*seconds).unwrap_or(i64::MAX);
             self.stale.get_or_create(&label).set(seconds);
+        }
+    }
+
+    fn set_instances(&self, clusters: &[EdsCluster]) {
+        self.instances.clear();
+        self.all_locality_endpoints.clear();
+        for cluster in clusters {
+            let label = [("cluster", cluster.name.clone())];
+            let counts = [
+                (&self.instances, cluster.localities),
+                (&self.all_locality_endpoints, cluster.endpoints),
+            ];
+            for (family, count) in counts {
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                family.get_or_create(&label).set(count);
+            }
         }
     }
 

@@ -23,9 +23,9 @@ use super::sources::Sources;
 
 /// The interval of looks. Chosen: a person who waits does not mind, and a mesh of thousands of rules costs little.
 const BETWEEN: Duration = Duration::from_secs(2);
-/// From the first snapshot to the first write, and from the last time that a message was found to its end. Some messages are found
-/// for proxies that are connected: after a start they connect again, and after a change they take their resources again. Without
-/// it each restart would take those messages out of all statuses, which another replica does not write again.
+/// From the first snapshot to the first write, and from the last time that a message was found to its end. Some messages come late:
+/// keys of tokens are fetched after a start, and replicas know of a change at different times. Without it each restart would take
+/// those messages out of all statuses, which another replica does not write again.
 const HOLD: Duration = Duration::from_secs(10);
 const GROUPS: [&str; 2] = ["networking.istio.io", "security.istio.io"];
 /// Messages of an object, and characters of each: a status is read by people.

@@ -1,6 +1,7 @@
 //! Parts that are left out of the resources, because two services want one place.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use api::model::{ObjectRef, ServiceKey};
@@ -18,6 +19,8 @@ pub struct Conflict {
     pub objects: Vec<ObjectRef>,
     /// The services that are left out, or parts of them: whoever knows the objects that they were made of tells it at those.
     pub services: Vec<ServiceKey>,
+    /// The number of conflicts that it stands for: metrics count those that are not listed, too.
+    pub occurrences: usize,
 }
 
 pub(crate) const TCP_OVER_TCP: &str = "pilot_conflict_outbound_listener_tcp_over_current_tcp";
@@ -40,32 +43,65 @@ pub(crate) const MTLS_CONFLICT: &str = "gudgeon_mutual_tls_conflicts";
 /// Patches of EnvoyFilters that cannot be applied as they are written.
 pub(crate) const PATCH_NOT_APPLIED: &str = "gudgeon_envoy_filter_patches_not_applied";
 /// Patches of EnvoyFilters that change nothing of any connected proxy: another replica may have one that they change.
-pub const PATCH_WITHOUT_MATCH: &str = "gudgeon_envoy_filter_patches_without_match";
+pub(crate) const PATCH_WITHOUT_MATCH: &str = "gudgeon_envoy_filter_patches_without_match";
 /// Routes that are left to another rule, which is not there for it, or contradicts.
 pub(crate) const DELEGATE: &str = "gudgeon_delegates_left_out";
 /// A part of an object that another one leaves no place for, or that nothing can be made of.
 pub const REJECTED_CONFIG: &str = "pilot_total_rejected_configs";
 pub(crate) const DUPLICATE_DOMAIN: &str = "pilot_vservice_dup_domain";
 
-/// Conflicts of a part of one rule that are told one by one in one scope: whoever reads so many knows what is wrong.
-const MOST_OF_RULE: usize = 20;
+/// Conflicts of a part of one rule, or of one service, that are told one by one in one scope: whoever reads so many knows what is
+/// wrong.
+const MOST_OF_SUBJECT: usize = 20;
 /// Conflicts of one namespace that are listed, whose tenant may write any number of rules.
 const MOST_OF_NAMESPACE: usize = 200;
 
-/// A metric, and a part of a rule.
-type Cause = (&'static str, Option<ObjectRef>, usize);
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Count {
-    all: usize,
-    listed: usize,
+/// The rule or the service that a conflict is counted for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Rule(ObjectRef),
+    Service(ServiceKey),
 }
 
-/// The conflicts of one scope: a bounded number for each rule, and the number of the others.
+impl Subject {
+    fn of(conflict: &Conflict) -> Option<Self> {
+        let rule = conflict.objects.first().cloned().map(Self::Rule);
+        let service = || conflict.services.first().cloned().map(Self::Service);
+        rule.or_else(service)
+    }
+
+    const fn namespace(&self) -> &Arc<str> {
+        match self {
+            Self::Rule(rule) => &rule.namespace,
+            Self::Service(service) => &service.namespace,
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rule(rule) => rule.fmt(to),
+            Self::Service(service) => write!(to, "{}/{}", service.namespace, service.hostname),
+        }
+    }
+}
+
+/// A metric, and a part of a rule.
+type Cause = (&'static str, Option<Subject>, usize);
+
+#[derive(Clone, Debug, Default)]
+struct Count {
+    all: usize,
+    /// The indices of the conflicts that are listed.
+    listed: Vec<usize>,
+}
+
+/// The conflicts of one scope: a bounded number for each rule and service, and the number of the others.
 #[derive(Debug, Default)]
 pub(crate) struct Conflicts {
     all: Vec<Conflict>,
-    by_rule: BTreeMap<Cause, Count>,
+    by_cause: BTreeMap<Cause, Count>,
     by_namespace: BTreeMap<Arc<str>, usize>,
 }
 
@@ -77,7 +113,7 @@ impl Conflicts {
         object: Option<&ObjectRef>,
         make: impl FnOnce() -> (String, String),
     ) {
-        if !self.counts((metric, object.cloned(), 0)) {
+        if !self.counts((metric, object.cloned().map(Subject::Rule), 0)) {
             return;
         }
         let (key, message) = make();
@@ -90,56 +126,71 @@ impl Conflicts {
 
     /// One of a part of a rule: each is told by itself, and what is told already is not told again.
     pub(crate) fn add(&mut self, part: usize, conflict: Conflict) {
-        let cause = (conflict.metric, conflict.objects.first().cloned(), part);
-        // A repeat must not use up the limit, so the look for it comes first.
-        if !self.all.contains(&conflict) && self.counts(cause) {
+        let cause = (conflict.metric, Subject::of(&conflict), part);
+        // A repeat must not use up the limit, so the look for it comes first. It has the same cause.
+        let known = self.by_cause.get(&cause);
+        let mut listed = known.iter().flat_map(|count| &count.listed);
+        if !listed.any(|at| self.all.get(*at) == Some(&conflict)) && self.counts(cause) {
             self.all.push(conflict);
         }
     }
 
-    /// Returns true if one more is told.
+    /// Returns true if one more is told: the caller adds it to the list.
     fn counts(&mut self, cause: Cause) -> bool {
-        let namespace = cause.1.as_ref();
-        let namespace = namespace.map_or_else(|| "".into(), |object| object.namespace.clone());
-        let of_namespace = self.by_namespace.entry(namespace).or_default();
-        let of_rule = self.by_rule.entry(cause).or_default();
+        let namespace = cause.1.as_ref().map(|subject| subject.namespace().clone());
+        let of_namespace = self.by_namespace.entry(namespace.unwrap_or_default());
+        let of_namespace = of_namespace.or_default();
+        let of_cause = self.by_cause.entry(cause).or_default();
         // The count of a rule rises beyond its limit: `finish` says how many are not listed.
-        of_rule.all += 1;
-        let is_listed = of_rule.listed < MOST_OF_RULE && *of_namespace < MOST_OF_NAMESPACE;
-        of_rule.listed += usize::from(is_listed);
-        *of_namespace += usize::from(is_listed);
+        of_cause.all += 1;
+        let is_listed =
+            of_cause.listed.len() < MOST_OF_SUBJECT && *of_namespace < MOST_OF_NAMESPACE;
+        if is_listed {
+            of_cause.listed.push(self.all.len());
+            *of_namespace += 1;
+        }
         is_listed
     }
 
     /// Returns the conflicts, with a count of those beyond the limits.
     pub(crate) fn finish(self) -> Vec<Conflict> {
         let mut all = self.all;
-        let mut more: BTreeMap<(&'static str, Option<ObjectRef>), usize> = BTreeMap::new();
-        for ((metric, object, _), count) in self.by_rule {
-            if count.all > count.listed {
-                *more.entry((metric, object)).or_default() += count.all - count.listed;
+        let mut more: BTreeMap<(&'static str, Option<Subject>), usize> = BTreeMap::new();
+        for ((metric, subject, _), count) in self.by_cause {
+            let unlisted = count.all - count.listed.len();
+            if unlisted > 0 {
+                *more.entry((metric, subject)).or_default() += unlisted;
             }
         }
         let mut more = more.into_iter();
         // Tenants write any number of rules, so the summaries have a bound, too.
-        for ((metric, object), count) in more.by_ref().take(MOST_OF_NAMESPACE) {
-            let name = object.as_ref().map(ToString::to_string);
-            let name = name.unwrap_or_else(|| "services".to_owned());
-            let message = format!("{count} more conflicts of {name} are not listed");
-            let conflict = Conflict::new(metric, name, message);
-            all.push(match &object {
-                Some(object) => conflict.because_of(object),
-                None => conflict,
-            });
-        }
-        if let Some(((metric, _), _)) = more.next() {
+        let summaries = more.by_ref().take(MOST_OF_NAMESPACE);
+        all.extend(
+            summaries.map(|((metric, subject), count)| summary(metric, subject.as_ref(), count)),
+        );
+        if let Some(((metric, _), first)) = more.next() {
+            let counts: Vec<usize> = more.map(|(_, count)| count).collect();
             let message = format!(
-                "conflicts of {} more rules are not listed",
-                1 + more.count()
+                "conflicts of {} more rules and services are not listed",
+                1 + counts.len()
             );
-            all.push(Conflict::new(metric, "rules", message));
+            let rest = Conflict::new(metric, "rules", message);
+            all.push(rest.standing_for(first + counts.iter().sum::<usize>()));
         }
         all
+    }
+}
+
+/// Says how many conflicts of one subject are not listed.
+fn summary(metric: &'static str, subject: Option<&Subject>, count: usize) -> Conflict {
+    let name = subject.map(ToString::to_string);
+    let name = name.unwrap_or_else(|| "services".to_owned());
+    let message = format!("{count} more conflicts of {name} are not listed");
+    let conflict = Conflict::new(metric, name, message).standing_for(count);
+    match subject {
+        Some(Subject::Rule(rule)) => conflict.because_of(rule),
+        Some(Subject::Service(service)) => conflict.of_service(service),
+        None => conflict,
     }
 }
 
@@ -152,7 +203,15 @@ impl Conflict {
             proxy: "".into(),
             objects: Vec::new(),
             services: Vec::new(),
+            occurrences: 1,
         }
+    }
+
+    /// The namespace of the rule or the service that it is told at first.
+    pub(crate) fn namespace(&self) -> Arc<str> {
+        let subject = Subject::of(self);
+        let namespace = subject.as_ref().map(Subject::namespace);
+        namespace.cloned().unwrap_or_default()
     }
 
     /// Returns true if both have one metric, key and message, be it for other proxies.
@@ -178,6 +237,13 @@ impl Conflict {
     pub(crate) fn of_service(mut self, service: &ServiceKey) -> Self {
         self.services.push(service.clone());
         self
+    }
+
+    pub(crate) fn standing_for(self, occurrences: usize) -> Self {
+        Self {
+            occurrences,
+            ..self
+        }
     }
 
     pub(crate) fn of(self, proxy: &Arc<str>) -> Self {
@@ -241,8 +307,35 @@ mod tests {
         assert!(told[2 * MOST_OF_NAMESPACE].starts_with("30 more conflicts of "));
         assert_eq!(
             told[2 * MOST_OF_NAMESPACE + 1],
-            "conflicts of 800 more rules are not listed"
+            "conflicts of 800 more rules and services are not listed"
         );
+        let occurrences: usize = all.iter().map(|one| one.occurrences).sum();
+        assert_eq!(occurrences, 1000 * 30 + 1);
         assert!(!all[2 * MOST_OF_NAMESPACE].objects.is_empty());
+    }
+
+    /// 30 services whose address an older one has lost 60 domains: 20 of them were told, for all namespaces together.
+    #[test]
+    fn conflicts_of_services_are_told_in_each_namespace() {
+        let mut conflicts = Conflicts::default();
+        let services: Vec<_> = (0..30)
+            .map(|at| ServiceKey::new("a.example", &format!("n{at}")))
+            .collect();
+        for service in &services {
+            for domain in 0..25 {
+                let conflict = Conflict::new(DUPLICATE_DOMAIN, domain.to_string(), String::new());
+                conflicts.add(0, conflict.of_service(service));
+            }
+        }
+        let all = conflicts.finish();
+        for service in &services {
+            let told = all.iter().filter(|one| one.services == [service.clone()]);
+            let told: Vec<_> = told.collect();
+            assert_eq!(told.len(), MOST_OF_SUBJECT + 1);
+            let summary = format!("5 more conflicts of {}/a.example", service.namespace);
+            assert!(told[MOST_OF_SUBJECT].message.starts_with(&summary));
+        }
+        let occurrences: usize = all.iter().map(|one| one.occurrences).sum();
+        assert_eq!(occurrences, 30 * 25);
     }
 }

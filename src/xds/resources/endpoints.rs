@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::model::{ClusterId, Endpoint, EndpointAddress, Health, Labels, Locality, Target, TlsMode};
+use api::model::{
+    ClusterId, Endpoint, EndpointAddress, Health, Labels, Locality, Port, Target, TlsMode,
+};
 use envoy_types::pb::envoy::config::core::v3 as core;
 
 use super::locality::{EndpointPlace, Preference};
@@ -129,7 +131,7 @@ pub(crate) fn assignment(
     Draft::new(name.clone(), assignment)
 }
 
-/// The groups of an assignment, one for each locality.
+/// The groups of an assignment, one for each locality. `endpoints`: those that are [`served`].
 pub(crate) fn groups<'a>(
     service_port: &ServicePort,
     endpoints: impl Iterator<Item = (&'a ClusterId, &'a Endpoint)>,
@@ -143,7 +145,7 @@ pub(crate) fn groups<'a>(
     let factor = own.map_or(1, |_| networks.factor(viewer.families));
     let mut localities: Grouped<'a> = BTreeMap::new();
     let mut replaced: BTreeMap<(&Locality, &str), u128> = BTreeMap::new();
-    for (cluster, endpoint) in served(service_port, endpoints) {
+    for (cluster, endpoint) in endpoints {
         let place = place(endpoint, names);
         let network = networks.of_endpoint(cluster, endpoint);
         let weight = u128::from(endpoint.weight);
@@ -202,14 +204,12 @@ pub(crate) fn groups<'a>(
     preference.apply(groups)
 }
 
-/// Endpoints of this port that get requests.
-fn served<'a>(
-    service_port: &ServicePort,
+/// Endpoints that get requests, of all that a port has.
+pub(crate) fn served<'a>(
     endpoints: impl Iterator<Item = (&'a ClusterId, &'a Endpoint)>,
 ) -> Vec<(&'a ClusterId, &'a Endpoint)> {
     let mut all: Vec<_> = endpoints
-        .filter(|(_, endpoint)| endpoint.port_name == service_port.port.name && endpoint.weight > 0)
-        .filter(|(_, endpoint)| endpoint.health != Health::NotReady)
+        .filter(|(_, endpoint)| endpoint.weight > 0 && endpoint.health != Health::NotReady)
         .collect();
     // kube-proxy's rule: endpoints that terminate serve only while the port has no ready one.
     let some_ready = all
@@ -266,16 +266,16 @@ pub(super) fn named(name: &str, port: u16) -> core::Address {
 }
 
 /// The port that goes with an entry's own name, where it names no endpoints.
-pub(crate) fn own_port(service_port: &ServicePort) -> u16 {
-    match service_port.port.target {
+pub(crate) fn own_port(port: &Port) -> u16 {
+    match port.target {
         Target::Number(number) if number > 0 => number,
-        Target::Number(_) | Target::Name(_) => service_port.port.number,
+        Target::Number(_) | Target::Name(_) => port.number,
     }
 }
 
 /// An entry outside of the mesh that names no endpoints resolves its own name.
 pub(crate) fn itself(service_port: &ServicePort) -> Vec<LocalityLbEndpoints> {
-    let port = own_port(service_port);
+    let port = own_port(&service_port.port);
     let place = match service_port.host().parse::<IpAddr>() {
         Ok(address) => wire::address(address, port),
         Err(_) => named(service_port.host(), port),

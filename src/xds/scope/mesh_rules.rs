@@ -224,13 +224,15 @@ impl Rules {
 
     /// Returns the services and rules that others keep from having an effect, as far as a proxy has asked for them.
     pub(crate) fn conflicts(&self) -> Vec<Conflict> {
-        // Conflicts that all proxies share are told also before one connects.
-        drop(self.common());
         let all = self.visible.lock().unwrap_or_else(PoisonError::into_inner);
-        let conflicts = all.values().flat_map(|visible| {
-            let of_services = visible.service_ports.conflicts.iter();
-            of_services.chain(&visible.conflicts)
-        });
+        let conflicts = all.values().flat_map(|visible| visible.all_conflicts());
+        conflicts.chain(&self.left_out).cloned().collect()
+    }
+
+    /// Those that all proxies share, also before one connects.
+    pub(crate) fn common_conflicts(&self) -> Vec<Conflict> {
+        let common = self.common();
+        let conflicts = common.all_conflicts();
         conflicts.chain(&self.left_out).cloned().collect()
     }
 }

@@ -75,6 +75,12 @@ pub(crate) struct Visible {
 }
 
 impl Visible {
+    /// Conflicts of services and rules.
+    pub(super) fn all_conflicts(&self) -> impl Iterator<Item = &Conflict> {
+        let of_services = self.service_ports.conflicts.iter();
+        of_services.chain(&self.conflicts)
+    }
+
     /// `common`: what others see.
     pub(super) fn new(
         rules: &ExportedObjects,

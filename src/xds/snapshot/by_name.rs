@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::istio::networking::v1alpha3::Subset;
-use api::model::{Locality, Resolution};
+use api::model::{Locality, Resolution, ServiceKey};
 
 use super::proxy::{ProxyView, network};
 use super::{AssignmentKey, Assignments};
@@ -47,6 +47,29 @@ impl ProxyView {
             .service_ports()
             .by_name(&service_ports::cluster_name(port, host))?;
         Some((service_port, subset))
+    }
+
+    /// The services that a cluster, an assignment, a listener or the routes of one port are about.
+    pub(super) fn services_by_name(&self, kind: Type, name: &str) -> Vec<ServiceKey> {
+        let service_port = match kind {
+            Type::Cluster | Type::Endpoint => self.service_port(name).map(|(found, _)| found),
+            Type::Route => self.service_port_of_routes(name),
+            Type::Listener if self.is_sidecar() && !self.proxy.node.grpc => {
+                let all = self.outbound_listeners();
+                let built = all.listeners.get(name);
+                return built.map_or_else(Vec::new, |built| built.services.to_vec());
+            }
+            Type::Listener | Type::Secret => None,
+        };
+        let key = service_port.map(|service_port| service_port.service.key.clone());
+        key.into_iter().collect()
+    }
+
+    /// The port whose routes have the name `HOST:PORT`.
+    fn service_port_of_routes(&self, name: &str) -> Option<&Arc<ServicePort>> {
+        let (host, port) = name.rsplit_once(':')?;
+        let name = service_ports::cluster_name(port.parse().ok()?, host);
+        self.rules.service_ports().by_name(&name)
     }
 
     /// The name that all share who have it.

@@ -1,41 +1,133 @@
 //! Conflicts that a snapshot has found, with the proxies that they were found for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::{Conflict, Snapshot, SnapshotCaches};
 use crate::resources::listeners::virtual_listeners;
 use crate::rules::authorization_policy;
 
-/// Listeners that proxies cannot have and that are remembered: whoever looks has enough with so many, and what they are called
-/// depends on addresses that proxies say.
-const LOST: usize = 1000;
+/// Conflicts of one metric and one namespace that are remembered: whoever looks has enough with so many, and no namespace takes
+/// the place of another one.
+const MOST_OF_NAMESPACE: usize = 500;
 
 /// Proxies that are remembered of each: the first ones by their ids, for those that look earlier are others at each time.
-const PROXIES: usize = 100;
+const MOST_PROXIES: usize = 100;
 
-/// Each conflict, for no proxy, with those that found it. Who finds the same at other objects finds another one, which goes with
-/// them: an object that was mended is not blamed for as long as others are not.
-pub(super) type LostParts = BTreeMap<Conflict, BTreeSet<Arc<str>>>;
+/// The ids of proxies.
+type Proxies = BTreeSet<Arc<str>>;
+
+/// Conflicts with the proxies that found them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FoundConflicts {
+    /// Those of proxies by themselves, by namespace and metric.
+    own: BTreeMap<(Arc<str>, &'static str), ConflictsOfNamespace>,
+    /// Those of parts that proxies share, by the place of the list.
+    shared: HashMap<usize, (Arc<[Conflict]>, Proxies)>,
+}
+
+/// Conflicts of one metric at the objects and services of one namespace: the first ones, so that they do not depend on the order
+/// in which proxies come.
+#[derive(Clone, Debug, Default)]
+struct ConflictsOfNamespace {
+    /// Each conflict, for no proxy, with those that found it. Who finds the same at other objects finds another one, which goes
+    /// with them: an object that was mended is not blamed for as long as others are not.
+    listed: BTreeMap<Conflict, Proxies>,
+    /// Proxies that found others.
+    finders_of_more: Proxies,
+}
+
+impl FoundConflicts {
+    fn add(&mut self, conflict: Conflict, proxies: Proxies) {
+        let cause = (conflict.namespace(), conflict.metric);
+        self.own.entry(cause).or_default().add(conflict, proxies);
+    }
+
+    fn add_shared(&mut self, conflicts: Arc<[Conflict]>, proxies: Proxies) {
+        if proxies.is_empty() || conflicts.is_empty() {
+            return;
+        }
+        // The list is kept, so its place is no other's.
+        let place = conflicts.as_ptr().addr();
+        let entry = self.shared.entry(place);
+        let (_, known) = entry.or_insert_with(|| (conflicts, Proxies::new()));
+        unite(known, proxies);
+    }
+
+    /// Adds the conflicts of an earlier snapshot that proxies have of which `rests` is true.
+    fn keep(&mut self, earlier: Self, rests: impl Fn(&str) -> bool) {
+        let resting = |mut proxies: Proxies| {
+            proxies.retain(|proxy| rests(proxy));
+            proxies
+        };
+        for (cause, of_namespace) in earlier.own {
+            let all = self.own.entry(cause).or_default();
+            for (conflict, proxies) in of_namespace.listed {
+                all.add(conflict, resting(proxies));
+            }
+            unite(
+                &mut all.finders_of_more,
+                resting(of_namespace.finders_of_more),
+            );
+        }
+        self.own
+            .retain(|_, all| !all.listed.is_empty() || !all.finders_of_more.is_empty());
+        for (conflicts, proxies) in earlier.shared.into_values() {
+            self.add_shared(conflicts, resting(proxies));
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = Conflict> {
+        let own = self.own.iter();
+        let own = own.flat_map(|((namespace, metric), all)| all.told(namespace, metric));
+        let shared = self.shared.values().flat_map(|(conflicts, proxies)| {
+            let first = proxies.first();
+            let of = move |conflict: &Conflict| Some(conflict.clone().of(first?));
+            conflicts.iter().filter_map(of)
+        });
+        own.chain(shared)
+    }
+}
+
+impl ConflictsOfNamespace {
+    fn add(&mut self, conflict: Conflict, proxies: Proxies) {
+        if proxies.is_empty() {
+            return;
+        }
+        unite(self.listed.entry(conflict).or_default(), proxies);
+        while self.listed.len() > MOST_OF_NAMESPACE {
+            let unlisted = self.listed.pop_last().map(|(_, proxies)| proxies);
+            unite(&mut self.finders_of_more, unlisted.unwrap_or_default());
+        }
+    }
+
+    fn told(&self, namespace: &str, metric: &'static str) -> impl Iterator<Item = Conflict> {
+        let all = self.listed.iter();
+        let all = all.filter_map(|(conflict, proxies)| Some((conflict.clone(), proxies.first()?)));
+        let more = self.finders_of_more.first().map(|proxy| {
+            let message = format!(
+                "more conflicts of namespace {namespace:?} than these {MOST_OF_NAMESPACE} are not listed"
+            );
+            (Conflict::new(metric, namespace, message), proxy)
+        });
+        all.chain(more).map(|(conflict, proxy)| conflict.of(proxy))
+    }
+}
+
+fn unite(known: &mut Proxies, proxies: Proxies) {
+    known.extend(proxies);
+    while known.len() > MOST_PROXIES {
+        known.pop_last();
+    }
+}
 
 impl Snapshot {
     /// The conflicts found so far, each once, sorted.
     #[must_use]
     pub fn conflicts(&self) -> Vec<Conflict> {
-        let mut all: BTreeSet<Conflict> = self.base.rules.conflicts().into_iter().collect();
-        all.extend(self.base.envoy_filters.conflicts().cloned());
-        all.extend(self.base.policies.conflicts().cloned());
-        all.extend(authorization_policy::without_provider(
-            &self.world.mesh,
-            &self.base.policies,
-        ));
-        all.extend(virtual_listeners::no_http_proxy(&self.base.mesh));
-        all.extend(self.base.networks.conflicts.iter().cloned());
-        all.extend(self.mtls_conflicts().iter().cloned());
-        for (conflict, proxies) in &*self.caches.lost() {
-            let proxy = proxies.first().map(|proxy| conflict.clone().of(proxy));
-            all.extend(proxy);
-        }
+        let mut all = self.all_conflicts_of_world();
+        all.extend(self.base.rules.conflicts());
+        all.extend(self.caches.found().all());
         let listeners = self.caches.listeners.all_in_use();
         for outbound in listeners.iter().flat_map(|place| place.all.values()) {
             all.extend(outbound.conflicts.iter().cloned());
@@ -45,16 +137,28 @@ impl Snapshot {
             all.extend(made.conflicts.iter().cloned());
         }
         all.extend(self.caches.unmatched_patches());
-        // In order of metric, key and message, so repeats stand together.
-        let mut conflicts: Vec<Conflict> = Vec::new();
-        for one in all {
-            match conflicts.last_mut() {
-                // Proxies of several kinds may have found the same.
-                Some(last) if last.is_repeat_of(&one) => last.add(one),
-                _ => conflicts.push(one),
-            }
-        }
-        conflicts
+        united(all)
+    }
+
+    /// The conflicts that do not depend on which proxies are connected: every replica finds the same.
+    #[must_use]
+    pub fn conflicts_of_world(&self) -> Vec<Conflict> {
+        united(self.all_conflicts_of_world())
+    }
+
+    fn all_conflicts_of_world(&self) -> BTreeSet<Conflict> {
+        let mut all: BTreeSet<Conflict> = self.base.rules.common_conflicts().into_iter().collect();
+        all.extend(self.base.envoy_filters.conflicts().cloned());
+        all.extend(self.base.policies.conflicts().cloned());
+        all.extend(authorization_policy::without_provider(
+            &self.world.mesh,
+            &self.base.policies,
+        ));
+        all.extend(virtual_listeners::no_http_proxy(&self.base.mesh));
+        all.extend(self.base.networks.conflicts.iter().cloned());
+        all.extend(self.mtls_conflicts().iter().cloned());
+        all.extend(self.base.refused_endpoints.conflicts());
+        all
     }
 
     /// Takes over the conflicts that were found for proxies that still look at `earlier`, because nothing differs for them.
@@ -64,12 +168,8 @@ impl Snapshot {
         if Arc::ptr_eq(&self.caches, &earlier.caches) {
             return;
         }
-        let earlier = earlier.caches.lost().clone();
-        let mut all = self.caches.lost();
-        for (conflict, mut proxies) in earlier {
-            proxies.retain(|proxy| rests(proxy));
-            remember(&mut all, conflict, proxies);
-        }
+        let earlier = earlier.caches.found().clone();
+        self.caches.found().keep(earlier, rests);
     }
 
     /// Sets of clusters and listeners, and route configurations, that were made for proxies that see the same.
@@ -89,25 +189,30 @@ impl SnapshotCaches {
     pub(super) fn report(&self, lost: impl IntoIterator<Item = Conflict>, proxy: &Arc<str>) {
         for conflict in lost {
             let conflict = conflict.of(&Arc::default());
-            remember(&mut self.lost(), conflict, [proxy.clone()].into());
+            self.found().add(conflict, [proxy.clone()].into());
         }
     }
 
-    fn lost(&self) -> MutexGuard<'_, LostParts> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Says that a proxy has a part with these conflicts, which others share.
+    pub(super) fn report_shared(&self, conflicts: Arc<[Conflict]>, proxy: &Arc<str>) {
+        self.found().add_shared(conflicts, [proxy.clone()].into());
+    }
+
+    fn found(&self) -> MutexGuard<'_, FoundConflicts> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn remember(all: &mut LostParts, conflict: Conflict, proxies: BTreeSet<Arc<str>>) {
-    let has_room = all.len() < LOST || all.contains_key(&conflict);
-    if proxies.is_empty() || !has_room {
-        return;
+/// Joins those that proxies of several kinds have found. `all` is in order of metric, key and message, so repeats stand together.
+fn united(all: BTreeSet<Conflict>) -> Vec<Conflict> {
+    let mut conflicts: Vec<Conflict> = Vec::new();
+    for one in all {
+        match conflicts.last_mut() {
+            Some(last) if last.is_repeat_of(&one) => last.add(one),
+            _ => conflicts.push(one),
+        }
     }
-    let known = all.entry(conflict).or_default();
-    known.extend(proxies);
-    while known.len() > PROXIES {
-        known.pop_last();
-    }
+    conflicts
 }
 
 #[cfg(test)]
@@ -168,6 +273,22 @@ mod tests {
         }
     }
 
+    /// Statuses have what all replicas find: two would write in turn what the proxies of one show, and that all is well.
+    #[test]
+    fn conflicts_of_proxies_are_none_of_the_world() {
+        let entry = |snapshot: &Snapshot| {
+            let all = snapshot.conflicts_of_world();
+            (snapshot.conflicts().len(), all.len())
+        };
+        let world = world("proxyHttpPort: 15001");
+        let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+        assert_eq!(entry(&snapshot), (1, 1), "it follows from the mesh");
+        report(&snapshot, "a", "a1");
+        let shared: Arc<[Conflict]> = [lost("b", "is left out")].into();
+        snapshot.caches.report_shared(shared, &"b1".into());
+        assert_eq!(entry(&snapshot), (2, 1));
+    }
+
     #[test]
     fn a_conflict_lasts_as_long_as_a_proxy_has_it() {
         let earlier = snapshot();
@@ -199,15 +320,79 @@ mod tests {
 
     #[test]
     fn the_same_proxies_are_remembered_in_any_order() {
-        let many: Vec<_> = (0..2 * PROXIES).map(|at| format!("{at:04}")).collect();
+        let many: Vec<_> = (0..2 * MOST_PROXIES).map(|at| format!("{at:04}")).collect();
         let known = |all: &mut dyn Iterator<Item = &String>| {
             let snapshot = snapshot();
             all.for_each(|name| report(&snapshot, "a", name));
-            let known: Vec<_> = snapshot.caches.lost().values().cloned().collect();
+            let found = snapshot.caches.found();
+            let all = found.own.values().flat_map(|all| all.listed.values());
+            let known: Vec<_> = all.cloned().collect();
             known
         };
         let first = known(&mut many.iter());
-        assert!(first.len() == 1 && first[0].len() == PROXIES);
+        assert!(first.len() == 1 && first[0].len() == MOST_PROXIES);
         assert_eq!(known(&mut many.iter().rev()), first);
+    }
+
+    /// A thousand conflicts of one tenant hid those of all others.
+    #[test]
+    fn conflicts_of_one_namespace_hide_none_of_others() {
+        let told = |order: &mut dyn Iterator<Item = usize>| {
+            let snapshot = snapshot();
+            for at in order {
+                let conflict = lost("mallory", &format!("is left out: {at:05}"));
+                snapshot.caches.report([conflict], &"p1".into());
+            }
+            report(&snapshot, "a", "p2");
+            let other = Conflict::new("other", "key", "of another metric".to_owned());
+            let service = ServiceKey::new("m.example", "mallory");
+            snapshot
+                .caches
+                .report([other.of_service(&service)], &"p2".into());
+            snapshot
+        };
+        let snapshot = told(&mut (0..5000));
+        let all = snapshot.conflicts();
+        assert!(all.iter().any(|one| namespaces(one) == ["a"]));
+        assert!(all.iter().any(|one| one.metric == "other"));
+        let (of_mallory, more): (Vec<_>, Vec<_>) = all
+            .iter()
+            .filter(|one| one.metric == INVALID_LISTENER && namespaces(one) != ["a"])
+            .partition(|one| !one.objects.is_empty());
+        assert_eq!(of_mallory.len(), MOST_OF_NAMESPACE);
+        let [more] = &*more else {
+            panic!("not one: {more:?}");
+        };
+        assert_eq!(
+            more.message,
+            "more conflicts of namespace \"mallory\" than these 500 are not listed"
+        );
+        assert_eq!(told(&mut (0..5000).rev()).conflicts(), all);
+        // The summary lasts as long as the proxy that has more.
+        let next = self::snapshot();
+        next.keep_conflicts(&snapshot, |proxy| proxy == "p1");
+        assert_eq!(next.conflicts().len(), MOST_OF_NAMESPACE + 1);
+        let last = self::snapshot();
+        last.keep_conflicts(&next, |_| false);
+        assert_eq!(last.conflicts(), []);
+    }
+
+    #[test]
+    fn a_conflict_of_a_shared_part_lasts_as_long_as_a_proxy_has_the_part() {
+        let earlier = snapshot();
+        let conflicts: Arc<[Conflict]> = [lost("a", "is left out")].into();
+        for proxy in ["p1", "p2"] {
+            let conflicts = conflicts.clone();
+            earlier.caches.report_shared(conflicts, &proxy.into());
+        }
+        let all = earlier.conflicts();
+        assert_eq!((all.len(), &*all[0].proxy), (1, "p1"));
+        let next = snapshot();
+        next.keep_conflicts(&earlier, |proxy| proxy == "p2");
+        let all = next.conflicts();
+        assert_eq!((all.len(), &*all[0].proxy), (1, "p2"));
+        let last = snapshot();
+        last.keep_conflicts(&next, |_| false);
+        assert_eq!(last.conflicts(), []);
     }
 }

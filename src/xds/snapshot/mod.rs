@@ -6,6 +6,7 @@
 mod affected_proxies;
 mod black_holes;
 mod by_name;
+mod cluster_sets;
 mod conflicts;
 mod failover;
 mod mutual_tls;
@@ -15,6 +16,7 @@ mod patched;
 mod policies;
 mod ports;
 mod proxy;
+mod refused_endpoints;
 mod resource_cache;
 mod reuse;
 mod router;
@@ -43,6 +45,7 @@ use self::affected_proxies::AffectedProxies;
 use self::failover::FailoverLabels;
 use self::mutual_tls::AcceptingServices;
 use self::ports::EndpointsByPort;
+use self::refused_endpoints::RefusedEndpoints;
 use self::resource_cache::ResourceCache;
 use self::reuse::ReuseCache;
 use self::secrets::{ClientCredentials, ClientFiles};
@@ -74,9 +77,7 @@ use crate::view::{Resource, Set, Type, View};
 
 pub use self::secrets::{named_credentials, objects_naming};
 pub use self::security::{Agreement, PoliciesInForce, PortSecurity};
-pub use crate::common::conflict::{
-    Conflict, HTTP_OVER_HTTPS, PATCH_WITHOUT_MATCH, REJECTED_CONFIG,
-};
+pub use crate::common::conflict::{Conflict, HTTP_OVER_HTTPS, REJECTED_CONFIG};
 
 /// One state of the mesh.
 #[derive(Debug)]
@@ -118,6 +119,7 @@ struct SnapshotBase {
     /// Namespaces of services that are beside whatever proxy calls them: nobody else's proxies are led there.
     beside: BTreeSet<Arc<str>>,
     endpoint_sockets: EndpointSockets,
+    refused_endpoints: RefusedEndpoints,
     /// As in [`Snapshot::size`].
     rule_pieces: usize,
 }
@@ -152,7 +154,7 @@ struct SnapshotCaches {
     all_listeners: ResourceCache<SetKey<(OutboundParameters, Scope)>, Set>,
     routes: ResourceCache<(RouteParameters, Scope), ReuseCache<Arc<str>, MadeRoutes>>,
     /// Parts that proxies cannot have beside their others.
-    lost: Mutex<conflicts::LostParts>,
+    found: Mutex<conflicts::FoundConflicts>,
     matches: Mutex<patch_matches::Registry>,
 }
 
@@ -424,6 +426,10 @@ impl Snapshot {
         {
             return false;
         }
+        let base = &self.base;
+        if base.refused_endpoints.differ(world, service, &base.mesh) {
+            return false;
+        }
         // No listener is where one of them is.
         let sockets = |world| endpoint_sockets(world, [service]);
         if sockets(&self.world) != sockets(world) {
@@ -510,6 +516,7 @@ impl SnapshotBase {
         mesh.tls_by_policies = !accepting.is_empty();
         Self {
             client_files: ClientFiles::of(world, &mesh),
+            refused_endpoints: RefusedEndpoints::new(world, &mesh),
             mesh,
             accepting,
             near_by_rules: have_localities(&rules),
@@ -538,7 +545,7 @@ impl SnapshotCaches {
             listeners: self.listeners.after_any(),
             all_listeners: self.all_listeners.after_any(),
             routes: self.routes.after_any(),
-            lost: Mutex::default(),
+            found: Mutex::default(),
             matches: Mutex::default(),
         }
     }

@@ -1,31 +1,30 @@
 //! Clusters of services, as one proxy has them: each port's own, and one for each subset that rules make of its endpoints.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::istio::networking::v1alpha3::Subset;
-use api::model::{ClusterId, Endpoint, EndpointAddress, Locality, ObjectRef, Resolution};
+use api::model::{ClusterId, Endpoint, EndpointAddress, Locality, ObjectRef, Resolution, Service};
 use prost::Message as _;
 
 use super::Conflict;
-use super::proxy::{ProxyView, finished};
+use super::proxy::ProxyView;
+use super::refused_endpoints::Refusal;
 use super::secrets::{MOST_CLIENT_FILES, MOST_FILES_OF_RULE};
 use super::server_names;
-use crate::common::conflict::{INVALID_LISTENER, REJECTED_CONFIG, TOO_LARGE};
+use super::shared_resources::MadeCluster;
+use crate::common::conflict::{Conflicts, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::fair_budget::FairBudget;
 use crate::common::service_ports::ServicePort;
 use crate::finish::{ClusterParts, Draft};
-use crate::node::Kind;
 use crate::resources::clusters::{self, ByServerName, Inputs};
 use crate::resources::endpoints::{self, Names, Viewer};
-use crate::resources::listeners::{is_beside, is_every_proxys};
 use crate::resources::locality::{
     self, ClientLocality, EndpointPlace, LocalityOverride, Preference,
 };
 use crate::rules::destination_rule::{self, EffectivePolicy, Purpose, ServicePolicies};
-use crate::rules::envoy_filter::{Direction, PatchIds, Patcher};
+use crate::rules::envoy_filter::{Direction, Patcher};
 use crate::rules::file_secrets::FileSecrets;
-use crate::view::{Resource, Set};
+use crate::view::Resource;
 
 /// Clusters of subsets that one proxy is given. Chosen: a mesh of 1,000 services has ten for each; a wildcard whose rule has a
 /// thousand subsets does not give them to every port.
@@ -55,6 +54,14 @@ impl ClusterBudget {
     }
 }
 
+/// The clusters of one scope while they are made.
+pub(super) struct MadeClusters {
+    pub(super) members: Vec<Arc<Resource>>,
+    /// The secrets in files that they ask for.
+    pub(super) files: FileSecrets,
+    pub(super) lost: Conflicts,
+}
+
 /// Makes the clusters of one port.
 struct ClusterMaker<'a> {
     view: &'a ProxyView,
@@ -66,7 +73,7 @@ struct ClusterMaker<'a> {
 impl ClusterMaker<'_> {
     /// The cluster of a subset, or of all endpoints: the same for all proxies for which the same rules hold, whatever else those
     /// see. `None`: it cannot be secured, or a patch removes it.
-    fn cluster(&self, subset: Option<&Subset>) -> Option<Arc<Resource>> {
+    fn cluster(&self, subset: Option<&Subset>, lost: &mut Conflicts) -> Option<Arc<Resource>> {
         let (view, policies) = (self.view, &self.policies);
         let from: Arc<[ObjectRef]> = policies.from(subset).into();
         let name = self
@@ -81,17 +88,26 @@ impl ClusterMaker<'_> {
             let (draft, secured) = view.cluster(self.service_port, policies, subset);
             if let Err(why) = secured {
                 let message = format!("{} is left out: {why}", draft.name);
-                let lost = Conflict::new(REJECTED_CONFIG, &*draft.name, message);
-                let lost = from.first().map(|rule| lost.because_of(rule));
-                view.snapshot.caches.report(lost, &view.proxy.node.id);
-                return (None, PatchIds::default());
+                let conflict = Conflict::new(REJECTED_CONFIG, &*draft.name, message);
+                let conflict = from.first().map(|rule| conflict.because_of(rule));
+                return MadeCluster {
+                    conflict: conflict.map(Arc::new),
+                    ..MadeCluster::default()
+                };
             }
             let (made, effective) = self.patcher.finish_apart(draft, Direction::Outbound);
-            (made.map(Arc::new), effective)
+            MadeCluster {
+                resource: made.map(Arc::new),
+                effective,
+                conflict: None,
+            }
         };
-        let (made, effective) = view.parts.clusters.each.get(key, make);
-        self.patcher.add_effective(&effective);
-        made
+        let made = view.parts.clusters.each.get(key, make);
+        self.patcher.add_effective(&made.effective);
+        if let Some(conflict) = made.conflict {
+            lost.add(0, Arc::unwrap_or_clone(conflict));
+        }
+        made.resource
     }
 
     /// The cluster that a gateway between networks leads to by the server name; TLS goes through it as it is. `None`: the proxy
@@ -114,11 +130,15 @@ impl ClusterMaker<'_> {
         &self,
         subset: Option<&Subset>,
         room: &mut ClusterBudget,
-        files: &mut FileSecrets,
+        made: &mut MadeClusters,
     ) -> bool {
-        let room = (&mut room.files, files);
-        self.view
-            .add_client_files(self.service_port, &self.policies, subset, room)
+        let room = (&mut room.files, &mut made.files);
+        let conflict = self
+            .view
+            .add_client_files(self.service_port, &self.policies, subset, room);
+        let is_added = conflict.is_none();
+        conflict.into_iter().for_each(|one| made.lost.add(0, one));
+        is_added
     }
 }
 
@@ -153,57 +173,41 @@ impl ProxyView {
         clusters::resolution(service_port, client)
     }
 
-    /// The conflict of a place that a cluster may not lead to; `None`: it may. A place that means every proxy itself is for no
-    /// cluster, and one beside each proxy is for proxies of the service's namespace.
-    fn refuses(
-        &self,
-        service_port: &ServicePort,
-        address: &EndpointAddress,
-        port: u16,
-    ) -> Option<Conflict> {
-        let key = &service_port.service.key;
-        let why = if is_every_proxys(address, port, self.mesh()) {
-            "each proxy itself listens there"
-        } else if is_beside(address) && key.namespace != self.proxy.node.namespace {
-            "it is beside each proxy, and for those of the namespace alone"
-        } else {
-            return None;
-        };
-        let (namespace, hostname) = (&key.namespace, &key.hostname);
-        let message = format!(
-            "the endpoint {address}, port {port}, of {namespace}/{hostname} is left out: {why}"
-        );
-        Some(Conflict::new(INVALID_LISTENER, &*service_port.name, message).of_service(key))
+    /// Returns true if a cluster may not lead to a place: one that means every proxy itself is for no cluster, and one beside each
+    /// proxy is for proxies of the service's namespace. [`RefusedEndpoints`] tells of them.
+    ///
+    /// [`RefusedEndpoints`]: super::refused_endpoints::RefusedEndpoints
+    fn refuses(&self, service: &Service, address: &EndpointAddress, port: u16) -> bool {
+        match Refusal::of(address, port, self.mesh()) {
+            Some(Refusal::ToAll) => true,
+            Some(Refusal::ToOtherNamespaces) => service.key.namespace != self.proxy.node.namespace,
+            None => false,
+        }
     }
 
-    /// The endpoints of a port that a cluster may have; of a subset those that have its labels.
+    /// The endpoints of a port that a cluster leads to; of a subset those that have its labels. Whether some of the port are ready
+    /// counts, and not of the subset: its last ones that end are not served beside ready ones of others.
     pub(super) fn endpoints(
         &self,
         service_port: &ServicePort,
         subset: Option<&Subset>,
     ) -> Vec<(&ClusterId, &Endpoint)> {
-        let key = &service_port.service.key;
+        let service = &service_port.service;
         let snapshot = &self.snapshot;
-        let of_port = snapshot
-            .by_port()
-            .of(&snapshot.world, key, &service_port.port.name);
-        let of_port = of_port.filter(|(cluster, endpoint)| {
-            subset.is_none_or(|subset| {
+        let port = &service_port.port.name;
+        let of_port = snapshot.by_port().of(&snapshot.world, &service.key, port);
+        let mut all = endpoints::served(
+            of_port
+                .filter(|(_, endpoint)| !self.refuses(service, &endpoint.address, endpoint.port)),
+        );
+        if let Some(subset) = subset {
+            all.retain(|(cluster, endpoint)| {
                 let network = snapshot.network_of(cluster, endpoint);
                 let place = EndpointPlace::of(cluster, network, endpoint);
                 destination_rule::is_in(subset, endpoint, |name| place.label(name))
-            })
-        });
-        let mut lost = Vec::new();
-        let accepted = of_port.filter(|(_, endpoint)| {
-            let why = self.refuses(service_port, &endpoint.address, endpoint.port);
-            let is_kept = why.is_none();
-            lost.extend(why);
-            is_kept
-        });
-        let accepted = accepted.collect();
-        self.snapshot.caches.report(lost, &self.proxy.node.id);
-        accepted
+            });
+        }
+        all
     }
 
     /// Adds the clusters of a port: all its endpoints', and those of subsets as far as there is room for them.
@@ -212,7 +216,7 @@ impl ProxyView {
         service_port: &ServicePort,
         patcher: &Patcher<'_>,
         room: &mut ClusterBudget,
-        (members, files): (&mut Vec<Arc<Resource>>, &mut FileSecrets),
+        made: &mut MadeClusters,
     ) {
         let maker = ClusterMaker {
             view: self,
@@ -228,19 +232,20 @@ impl ProxyView {
         if let Some(rule) = rule.filter(|_| added > 0)
             && !room.pays(rule, added)
         {
-            return self.report_without_room(service_port, rule);
+            return made.lost.add(0, without_room(service_port, rule));
         }
-        let whole = maker.cluster(None);
-        members.extend(whole.filter(|_| maker.has_room_for_files(None, room, files)));
-        members.extend(maker.by_server_name(None));
+        let whole = maker.cluster(None, &mut made.lost);
+        let whole = whole.filter(|_| maker.has_room_for_files(None, room, made));
+        made.members.extend(whole);
+        made.members.extend(maker.by_server_name(None));
         let subsets = maker.policies.subsets();
         let Some(rule) = rule.filter(|_| !subsets.is_empty()) else {
             return;
         };
         if room.subsets.has_room_for(rule, subsets.len()) {
             room.subsets.spend(rule, subsets.len());
-            let made = subsets.into_iter().all(|subset| {
-                let Some(cluster) = maker.cluster(Some(subset)) else {
+            let are_made = subsets.into_iter().all(|subset| {
+                let Some(cluster) = maker.cluster(Some(subset), &mut made.lost) else {
                     return true;
                 };
                 let bytes = cluster.body.len();
@@ -248,31 +253,18 @@ impl ProxyView {
                     return false;
                 }
                 room.bytes.spend(rule, bytes);
-                if !maker.has_room_for_files(Some(subset), room, files) {
+                if !maker.has_room_for_files(Some(subset), room, made) {
                     return true;
                 }
-                members.push(cluster);
-                members.extend(maker.by_server_name(Some(subset)));
+                made.members.push(cluster);
+                made.members.extend(maker.by_server_name(Some(subset)));
                 true
             });
-            if made {
+            if are_made {
                 return;
             }
         }
-        self.report_without_room(service_port, rule);
-    }
-
-    /// Says at a rule that there was no room for its subsets.
-    fn report_without_room(&self, service_port: &ServicePort, rule: &ObjectRef) {
-        let message = format!(
-            "clusters of {} are left out: rules make more than {MOST_SUBSETS} subsets, or more than {} MiB of them and of TLS \
-             settings of other clusters, and those of its namespace more than their share",
-            service_port.authority(),
-            RULE_BYTES >> 20
-        );
-        let conflict = Conflict::new(TOO_LARGE, &*service_port.name, message);
-        let lost = Some(conflict.because_of(rule));
-        self.snapshot.caches.report(lost, &self.proxy.node.id);
+        made.lost.add(0, without_room(service_port, rule));
     }
 
     /// The cluster of a port or of a subset; and why it must not be served, where it cannot be secured.
@@ -342,9 +334,7 @@ impl ProxyView {
                 return Vec::new();
             }
             let address = EndpointAddress::read(service_port.host());
-            let lost = self.refuses(service_port, &address, endpoints::own_port(service_port));
-            if lost.is_some() {
-                self.snapshot.caches.report(lost, &self.proxy.node.id);
+            if self.refuses(service, &address, endpoints::own_port(&service_port.port)) {
                 return Vec::new();
             }
             return endpoints::itself(service_port);
@@ -366,64 +356,34 @@ impl ProxyView {
         )
     }
 
-    pub(super) fn outbound_clusters(&self) -> Arc<Set> {
-        let scope = &self.rules.clusters;
-        let made = &self.parts.clusters;
-        made.all.get(scope.clone(), || {
-            let (clusters, files, effective) = self.make_clusters();
-            made.secrets.get(scope.clone(), || files);
-            made.effective.get(scope.clone(), || effective);
-            clusters
-        })
-    }
-
-    /// The clusters, the secrets in files that they ask for, and the patches that are effective in them.
-    fn make_clusters(&self) -> (Arc<Set>, Arc<Set>, PatchIds) {
-        let mut members = Vec::new();
+    pub(super) fn make_clusters(&self, patcher: &Patcher<'_>) -> MadeClusters {
+        let mut made = MadeClusters {
+            members: Vec::new(),
+            files: self.files_of_mesh(),
+            lost: Conflicts::default(),
+        };
         let namespaces = self.rules.namespaces_of_destination_rules();
         let mut room = ClusterBudget {
             subsets: FairBudget::new(MOST_SUBSETS, MOST_SUBSETS, namespaces),
             bytes: FairBudget::new(RULE_BYTES, RULE_BYTES, namespaces),
             files: FairBudget::new(MOST_CLIENT_FILES, MOST_FILES_OF_RULE, namespaces),
         };
-        let mut files = self.files_of_mesh();
-        let patcher = self.patcher();
         for service_port in self.rules.service_ports().all() {
-            let made = (&mut members, &mut files);
-            self.add_clusters(service_port, &patcher, &mut room, made);
+            self.add_clusters(service_port, patcher, &mut room, &mut made);
         }
-        let mut fixed = vec![clusters::black_hole(self.mesh())];
-        let mut inbound = Vec::new();
-        if self.client.kind == Kind::Sidecar {
-            fixed.push(clusters::passthrough(self.mesh()));
-        }
-        if !self.client.grpc {
-            let logs = self.mesh().log_service.as_ref();
-            fixed.extend(logs.map(|it| it.cluster(self.mesh(), &self.client)));
-        }
-        if self.client.intercepts {
-            let families = self.proxy.families;
-            for v6 in [false, true] {
-                if (v6 && families.v6) || (!v6 && families.v4) {
-                    inbound.push(clusters::inbound_passthrough(self.mesh(), v6));
-                }
-            }
-        }
-        members.extend(finished(&patcher, fixed, Direction::Outbound));
-        members.extend(finished(&patcher, inbound, Direction::Inbound));
-        let added = if self.rules.patches.is_empty() {
-            Vec::new()
-        } else {
-            let names: BTreeSet<&str> = members.iter().map(|one| &*one.name).collect();
-            let is_taken = |name: &str| names.contains(name) || clusters::is_of_bootstrap(name);
-            patcher.added::<ClusterParts>(Direction::Outbound, is_taken)
-        };
-        members.extend(added.into_iter().map(Arc::new));
-        let effective = patcher.effective();
-        self.snapshot
-            .caches
-            .report(patcher.lost(), &self.proxy.node.id);
-        let files = files.resources().collect();
-        (Arc::new(Set::new(members)), Arc::new(files), effective)
+        self.add_fixed_clusters(patcher, &mut made.members);
+        self.add_refused_endpoints(&mut made.lost);
+        made
     }
+}
+
+/// Says at a rule that there was no room for its subsets.
+fn without_room(service_port: &ServicePort, rule: &ObjectRef) -> Conflict {
+    let message = format!(
+        "clusters of {} are left out: rules make more than {MOST_SUBSETS} subsets, or more than {} MiB of them and of TLS settings \
+         of other clusters, and those of its namespace more than their share",
+        service_port.authority(),
+        RULE_BYTES >> 20
+    );
+    Conflict::new(TOO_LARGE, &*service_port.name, message).because_of(rule)
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
 
-use api::model::{EndpointAddress, Labels, Locality};
+use api::model::{EndpointAddress, Labels, Locality, ServiceKey};
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 
 use super::patch_matches::ViewMatches;
@@ -159,7 +159,7 @@ impl ProxyView {
         }
     }
 
-    fn is_sidecar(&self) -> bool {
+    pub(super) fn is_sidecar(&self) -> bool {
         self.proxy.node.kind == Kind::Sidecar
     }
 
@@ -182,6 +182,7 @@ impl ProxyView {
             own.extend(added.into_iter().map(Arc::new));
         }
         self.record_clusters(&patcher);
+        self.report_clusters();
         self.snapshot
             .caches
             .report(patcher.lost(), &self.proxy.node.id);
@@ -487,6 +488,10 @@ impl View for ProxyView {
             Type::Endpoint => names.iter().for_each(|name| drop(self.assignment(name))),
             Type::Route => names.iter().for_each(|name| drop(self.route(name))),
         }
+    }
+
+    fn services_of(&self, kind: Type, name: &str) -> Vec<ServiceKey> {
+        self.services_by_name(kind, name)
     }
 
     fn serves(&self) -> bool {

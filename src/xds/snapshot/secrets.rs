@@ -317,7 +317,7 @@ impl ProxyView {
         all
     }
 
-    /// Adds the secrets in files that the cluster of a port or of a subset asks for. Returns false where there is no room for
+    /// Adds the secrets in files that the cluster of a port or of a subset asks for. Returns the conflict where there is no room for
     /// them: the cluster is left out then.
     pub(super) fn add_client_files(
         &self,
@@ -325,16 +325,14 @@ impl ProxyView {
         policies: &ServicePolicies,
         subset: Option<&Subset>,
         (room, files): (&mut FairBudget, &mut FileSecrets),
-    ) -> bool {
+    ) -> Option<Conflict> {
         if self.snapshot.base.client_files == ClientFiles::Unused {
-            return true;
+            return None;
         }
         let policy = policies.of(subset, service_port.port.number);
         let secrets = policy.secrets_in_files(self.client_credentials(policies));
         let secrets: Vec<_> = secrets.collect();
-        let Some(rule) = policies.first() else {
-            return true;
-        };
+        let rule = policies.first()?;
         let is_new = |secret: &&Message| secret.name != system_roots() && !files.has(&secret.name);
         let new = secrets.iter().filter(is_new).count();
         if !room.has_room_for(rule, new) {
@@ -343,13 +341,11 @@ impl ProxyView {
                 "{name} is left out: rules name more than {MOST_CLIENT_FILES} files of a proxy, or one of them more than \
                  {MOST_FILES_OF_RULE}, and those of its namespace more than their share"
             );
-            let lost = Conflict::new(TOO_LARGE, &*name, message).because_of(rule);
-            self.snapshot.caches.report(Some(lost), &self.proxy.node.id);
-            return false;
+            return Some(Conflict::new(TOO_LARGE, &*name, message).because_of(rule));
         }
         room.spend(rule, new);
         files.add(secrets, &policies.from(subset));
-        true
+        None
     }
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use api::model::ObjectRef;
 
-use super::MadeRoutes;
 use super::resource_cache::MemorySize;
 use super::reuse::{Reusable, ReuseCache, Weight};
+use super::{Conflict, MadeRoutes};
 use crate::resources::listeners::outbound::Outbound;
 use crate::rules::envoy_filter::{PatchIds, PatchLimits};
 use crate::scope::Scope;
@@ -23,7 +23,7 @@ type GrpcResourceKey = (Type, Arc<str>, Arc<str>, Scope);
 pub(super) struct Clusters {
     pub(super) all: ReuseCache<Scope, Arc<Set>>,
     /// Each of them once, whatever else those see that have it.
-    pub(super) each: ReuseCache<ClusterKey, (Option<Arc<Resource>>, PatchIds)>,
+    pub(super) each: ReuseCache<ClusterKey, MadeCluster>,
     pub(super) named: ReuseCache<GrpcResourceKey, Arc<Resource>>,
     /// Secrets in files of a proxy that they ask for.
     pub(super) secrets: ReuseCache<Scope, Arc<Set>>,
@@ -31,6 +31,18 @@ pub(super) struct Clusters {
     pub(super) without_eds: ReuseCache<Scope, Arc<HashSet<Arc<str>>>>,
     /// Patches that are effective in them.
     pub(super) effective: ReuseCache<Scope, PatchIds>,
+    /// Conflicts that were found when they were made.
+    pub(super) conflicts: ReuseCache<Scope, Arc<[Conflict]>>,
+}
+
+/// A cluster, unless a patch removes it or it cannot be secured.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MadeCluster {
+    pub(super) resource: Option<Arc<Resource>>,
+    /// Patches that are effective in it.
+    pub(super) effective: PatchIds,
+    /// Says that it is left out.
+    pub(super) conflict: Option<Arc<Conflict>>,
 }
 
 /// A name, the namespace of the service, the rules that hold with the facts of all, and the patches with their limits.
@@ -61,6 +73,7 @@ impl Clusters {
             secrets: self.secrets.after(),
             without_eds: ReuseCache::default(),
             effective: ReuseCache::default(),
+            conflicts: ReuseCache::default(),
         }
     }
 }
@@ -128,14 +141,25 @@ impl Reusable for MadeRoutes {
     }
 }
 
-impl Reusable for (Option<Arc<Resource>>, PatchIds) {
+impl Reusable for MadeCluster {
     fn reuse_older(self, older: &Self) -> Self {
-        (self.0.reuse_older(&older.0), self.1)
+        Self {
+            resource: self.resource.reuse_older(&older.resource),
+            ..self
+        }
     }
 
     fn weigh(&self, weight: &mut Weight) {
-        self.0.weigh(weight);
+        self.resource.weigh(weight);
     }
+}
+
+impl Reusable for Arc<[Conflict]> {
+    fn reuse_older(self, _older: &Self) -> Self {
+        self
+    }
+
+    fn weigh(&self, _weight: &mut Weight) {}
 }
 
 impl Reusable for Arc<HashSet<Arc<str>>> {

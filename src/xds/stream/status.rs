@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::model::ObjectRef;
+use api::model::{ObjectRef, ServiceKey};
 
 use super::message::Nack;
 use super::sent_resources::SentResources;
 use super::standing_nacks::StandingNack;
-use super::{LastPush, PushScope, Stream};
+use super::{LastPush, PushScope, Stream, made};
 use crate::resource_names::ResourceNames;
 use crate::version::Version;
 use crate::view::{Resource, Type};
@@ -29,6 +29,8 @@ pub struct NackWithRules<'a> {
     pub nack: &'a Nack,
     /// Sorted, each once.
     pub rules: Vec<ObjectRef>,
+    /// The services that the named resources are about.
+    pub services: BTreeSet<ServiceKey>,
     /// The NACK names resources, and the rules are theirs alone.
     pub is_named: bool,
 }
@@ -129,6 +131,7 @@ impl Stream {
                 .map(|(secret, nack)| NackWithRules {
                     nack,
                     rules: secret.from.to_vec(),
+                    services: BTreeSet::new(),
                     is_named: true,
                 })
                 .collect(),
@@ -151,27 +154,38 @@ impl Stream {
             rules.into_iter().collect()
         };
         if !one.refused.is_empty() {
-            let named = one.refused.iter();
-            let mut named = named.filter_map(|(name, _)| self.subscriptions.of(kind).sent(name));
+            let names = || one.refused.iter().map(|(name, _)| &**name);
+            let mut named = names().filter_map(|name| self.subscriptions.of(kind).sent(name));
             return NackWithRules {
                 nack,
                 rules: rules(&mut named),
+                services: self.services_of(kind, names()),
                 is_named: true,
             };
         }
         let resources = self.resources(kind);
         let named = |one: &&Arc<Resource>| names(&nack.message, &one.name);
-        let mut named = resources.iter().filter(named).peekable();
-        let is_named = named.peek().is_some();
-        let rules = match is_named {
-            true => rules(&mut named),
-            false => rules(&mut resources.iter()),
+        let named: Vec<_> = resources.iter().filter(named).collect();
+        let rules = match &*named {
+            [] => rules(&mut resources.iter()),
+            named => rules(&mut named.iter().copied()),
         };
         NackWithRules {
             nack,
             rules,
-            is_named,
+            services: self.services_of(kind, named.iter().map(|one| &*one.name)),
+            is_named: !named.is_empty(),
         }
+    }
+
+    fn services_of<'a>(
+        &self,
+        kind: Type,
+        names: impl Iterator<Item = &'a str>,
+    ) -> BTreeSet<ServiceKey> {
+        let view = &self.views.rolling;
+        let of_names = names.flat_map(|name| made(|| view.services_of(kind, name)).ok());
+        of_names.flatten().collect()
     }
 
     /// The share of the EDS clusters, of those that were sent, that are subscribed.

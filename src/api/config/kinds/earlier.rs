@@ -27,6 +27,9 @@ pub(super) const PEERS_AND_ORIGINS: &str =
 pub(super) const PEERS_AND_ORIGINS_OF_ROOT: &str =
     "PeerAuthentication for peers, RequestAuthentication for origins, both in the root namespace";
 pub(super) const MIXER_PARTS: &str = "AuthorizationPolicy for checks, EnvoyFilter for quotas, Envoy's own metrics and the mesh's accessLogFile for reports";
+pub(super) const REQUEST_ATTRIBUTES: &str =
+    "nothing, for it gave attributes of requests to Mixer alone";
+pub(super) const MIXER_SCHEMA: &str = "nothing, for it told Mixer alone what its parts are";
 const LOG: &str = "the mesh's accessLogFile";
 const TRACES: &str = "the mesh's enableTracing";
 const METRICS: &str = "Envoy's own metrics";

@@ -13,7 +13,7 @@ use sources::catalogue::WrittenObject;
 use sources::contribution::SyncState;
 use transform::ingress::without_router;
 use xds::node::Kind;
-use xds::snapshot::{Conflict, PATCH_WITHOUT_MATCH};
+use xds::snapshot::Conflict;
 
 use super::broken_secrets;
 use super::nacks::Nacks;
@@ -197,14 +197,15 @@ impl DerivedMessages {
 
     fn of(hub: &Hub, nacks: Option<Nacks>) -> Self {
         let snapshot = hub.snapshot();
-        let conflicts = snapshot.as_ref().map(|snapshot| snapshot.conflicts());
-        let mut conflicts = conflicts.unwrap_or_default();
-        if nacks.is_none() {
-            conflicts.retain(is_of_all_replicas);
-        }
+        let is_of_replica = nacks.is_some();
+        // Each replica would take back what another one has found for its proxies.
+        let conflicts = snapshot.as_ref().map(|snapshot| match is_of_replica {
+            true => snapshot.conflicts(),
+            false => snapshot.conflicts_of_world(),
+        });
+        let conflicts = conflicts.unwrap_or_default();
         let mut lost = lost(&conflicts);
         let broken = snapshot.iter();
-        let is_of_replica = nacks.is_some();
         let broken = broken.flat_map(|one| broken_secrets::findings(hub, one, is_of_replica));
         for (object, finding) in broken {
             let key = (object.kind.into(), object.namespace, object.name);
@@ -252,11 +253,22 @@ impl DerivedMessages {
         let nacks = self.nacks.iter();
         let nacks = nacks.flat_map(|nacks| nacks.of(&written.kind, namespace, name));
         lost.extend(nacks.map(|words| warning(&words)));
+        lost.extend(self.nacks_of_services(written));
         lost
     }
 }
 
 impl DerivedMessages {
+    /// The NACKs of resources of the services that a ServiceEntry makes.
+    fn nacks_of_services(&self, written: &WrittenObject) -> Vec<Finding> {
+        let Some(nacks) = &self.nacks else {
+            return Vec::new();
+        };
+        let keys = service_keys(written).into_iter().flatten();
+        let words: BTreeSet<_> = keys.flat_map(|key| nacks.of_service(&key)).collect();
+        words.iter().map(|words| warning(words)).collect()
+    }
+
     /// Tells a WorkloadEntry that a Service's selector matches it, which takes it in Istio since 1.7.
     fn not_of_service(&self, written: &WrittenObject) -> Option<Finding> {
         if *written.kind != *WorkloadEntry::NAME {
@@ -280,12 +292,6 @@ impl DerivedMessages {
 
 /// Kind, namespace and name.
 type ClusterObjectKey = (Arc<str>, Arc<str>, Arc<str>);
-
-/// Returns false for what is true of the proxies of one replica alone: a patch that matches nothing of these may well match something
-/// of the others, and each replica would write another status.
-fn is_of_all_replicas(conflict: &Conflict) -> bool {
-    conflict.metric != PATCH_WITHOUT_MATCH
-}
 
 /// The words of a conflict, with its key where they do not name the object already.
 fn message_of(conflict: &Conflict) -> String {
@@ -335,19 +341,27 @@ fn lost_services(conflicts: &[Conflict]) -> BTreeMap<ServiceKey, Vec<Finding>> {
 
 /// The conflicts of the ServiceEntry that a service was made from: by its hosts, in its namespace.
 fn of_services(written: &WrittenObject, lost: &BTreeMap<ServiceKey, Vec<Finding>>) -> Vec<Finding> {
-    if lost.is_empty() || *written.kind != *ServiceEntry::NAME {
+    if lost.is_empty() {
+        return Vec::new();
+    }
+    let keys = service_keys(written).into_iter();
+    let found = keys.filter_map(|keys| keys.iter().find_map(|key| lost.get(key)));
+    found.flatten().cloned().collect()
+}
+
+/// The services that a ServiceEntry makes, each as its host is written and in lower case.
+fn service_keys(written: &WrittenObject) -> Vec<[ServiceKey; 2]> {
+    if *written.kind != *ServiceEntry::NAME {
         return Vec::new();
     }
     let spec = written.spec.value();
     let hosts = spec.get("hosts").and_then(Value::as_array);
     let hosts = hosts.into_iter().flatten().filter_map(Value::as_str);
-    let found = hosts.filter_map(|host| {
-        let name = host.to_ascii_lowercase();
-        let as_written = ServiceKey::new(host, &written.namespace);
-        let in_lower_case = || lost.get(&ServiceKey::new(&name, &written.namespace));
-        lost.get(&as_written).or_else(in_lower_case)
+    let keys = hosts.map(|host| {
+        let names = [host.to_owned(), host.to_ascii_lowercase()];
+        names.map(|name| ServiceKey::new(&name, &written.namespace))
     });
-    found.flatten().cloned().collect()
+    keys.collect()
 }
 
 /// A finding that is about no field.
@@ -442,6 +456,7 @@ mod tests {
                 proxy: Arc::default(),
                 objects: vec![object.clone()],
                 services: Vec::new(),
+                occurrences: 1,
             };
             message_of(&conflict)
         };
@@ -497,26 +512,6 @@ mod tests {
                 "{found:?}"
             );
         }
-    }
-
-    /// Two replicas would write in turn that it matches nothing, and that it is well.
-    #[test]
-    fn statuses_have_nothing_that_only_proxies_of_one_replica_show() {
-        let all = [
-            "gudgeon_envoy_filter_patches_without_match",
-            "pilot_total_rejected_configs",
-        ];
-        let of_all = all.map(|metric| {
-            is_of_all_replicas(&Conflict {
-                metric,
-                key: "n/a 0".to_owned(),
-                message: String::new(),
-                proxy: Arc::default(),
-                objects: Vec::new(),
-                services: Vec::new(),
-            })
-        });
-        assert_eq!(of_all, [false, true]);
     }
 
     #[test]

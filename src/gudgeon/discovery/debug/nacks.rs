@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::model::ObjectRef;
+use api::model::{ObjectRef, ServiceKey};
 use xds::node::clipped;
 use xds::view::Type;
 
@@ -24,9 +24,16 @@ struct ObjectNacks {
     others: usize,
 }
 
-/// NACKs of connected proxies, by the objects that have a part in them.
+/// NACKs of connected proxies, by the objects and the services that have a part in them.
 #[derive(Debug, Default)]
-pub(super) struct Nacks(BTreeMap<ObjectRef, ObjectNacks>);
+pub(super) struct Nacks(BTreeMap<Subject, ObjectNacks>);
+
+/// The object or the service that a refused resource was made of.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Object(ObjectRef),
+    Service(ServiceKey),
+}
 
 impl Nacks {
     pub(super) fn now(hub: &Hub) -> Self {
@@ -35,8 +42,10 @@ impl Nacks {
             session.with_stream(|stream| {
                 for kind in Type::ALL {
                     for nack in stream.nacks(kind) {
-                        for object in nack.rules {
-                            all.add(object, kind, &nack.nack.message, nack.is_named);
+                        let objects = nack.rules.into_iter().map(Subject::Object);
+                        let services = nack.services.into_iter().map(Subject::Service);
+                        for subject in objects.chain(services) {
+                            all.add(subject, kind, &nack.nack.message, nack.is_named);
                         }
                     }
                 }
@@ -45,9 +54,9 @@ impl Nacks {
         all
     }
 
-    fn add(&mut self, object: ObjectRef, kind: Type, message: &str, is_named: bool) {
+    fn add(&mut self, subject: Subject, kind: Type, message: &str, is_named: bool) {
         let key = (kind, clipped(message).to_owned(), is_named);
-        let of_object = self.0.entry(object).or_default();
+        let of_object = self.0.entry(subject).or_default();
         let by_message = &mut of_object.by_message;
         if by_message.len() < MOST_KEPT || by_message.contains_key(&key) {
             *by_message.entry(key).or_default() += 1;
@@ -60,16 +69,25 @@ impl Nacks {
     pub(super) fn of(&self, kind: &str, namespace: &Arc<str>, name: &Arc<str>) -> Vec<String> {
         let kind = api::config::KINDS.iter().find(|row| row.kind == kind);
         let found = kind.and_then(|row| {
-            self.0.get(&ObjectRef {
+            self.0.get(&Subject::Object(ObjectRef {
                 kind: row.kind,
                 namespace: Arc::clone(namespace),
                 name: Arc::clone(name),
-            })
+            }))
         });
-        let Some(found) = found else {
-            return Vec::new();
-        };
-        let first = found.by_message.iter().take(MOST);
+        found.map(ObjectNacks::lines).unwrap_or_default()
+    }
+
+    /// Describes the NACKs of resources of one service.
+    pub(super) fn of_service(&self, service: &ServiceKey) -> Vec<String> {
+        let found = self.0.get(&Subject::Service(service.clone()));
+        found.map(ObjectNacks::lines).unwrap_or_default()
+    }
+}
+
+impl ObjectNacks {
+    fn lines(&self) -> Vec<String> {
+        let first = self.by_message.iter().take(MOST);
         let mut lines: Vec<_> = first
             .map(|((kind, message, is_named), streams)| {
                 let streams = api::counted(*streams, "stream");
@@ -80,7 +98,7 @@ impl Nacks {
                 format!("{streams} refused {}{part}: {message}", kind.as_str())
             })
             .collect();
-        let more = found.by_message.len().saturating_sub(MOST) + found.others;
+        let more = self.by_message.len().saturating_sub(MOST) + self.others;
         if more > 0 {
             lines.push(format!("and {more} other refusals"));
         }
@@ -94,10 +112,12 @@ mod tests {
 
     #[test]
     fn nacks_of_an_object_are_counted_and_have_a_bound() {
-        let object = |name: &str| ObjectRef {
-            kind: "EnvoyFilter",
-            namespace: "n".into(),
-            name: name.into(),
+        let object = |name: &str| {
+            Subject::Object(ObjectRef {
+                kind: "EnvoyFilter",
+                namespace: "n".into(),
+                name: name.into(),
+            })
         };
         let mut nacks = Nacks::default();
         let of = |nacks: &Nacks, name: &str| nacks.of("EnvoyFilter", &"n".into(), &name.into());
@@ -123,6 +143,13 @@ mod tests {
                 true,
             );
         }
+        let service = ServiceKey::new("db.example", "n");
+        assert_eq!(nacks.of_service(&service), [""; 0]);
+        nacks.add(Subject::Service(service.clone()), Type::Cluster, "no", true);
+        assert_eq!(
+            nacks.of_service(&service),
+            ["1 stream refused cds that it has a part in: no"]
+        );
         let messages = of(&nacks, "b");
         assert_eq!(
             (messages.len(), &*messages[MOST]),

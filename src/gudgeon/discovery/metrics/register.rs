@@ -166,13 +166,13 @@ impl DiscoveryMetrics {
         r.register("pilot_virt_services", "VirtualServices", self.rules.clone());
         let empty = "EDS clusters without an endpoint";
         r.register("pilot_eds_no_instances", empty, self.no_instances.clone());
-        let instances = "Endpoints by cluster";
+        let instances = "Localities with endpoints by cluster";
         r.register("pilot_xds_eds_instances", instances, self.instances.clone());
         let localities = "Endpoints of all localities by cluster";
         r.register(
             "pilot_xds_eds_all_locality_endpoints",
             localities,
-            self.instances.clone(),
+            self.all_locality_endpoints.clone(),
         );
         let rejected = "Invalid objects";
         r.register(

@@ -17,9 +17,11 @@
 mod apiserver;
 #[path = "../support/authority.rs"]
 mod authority;
+mod calls;
 mod client;
 mod clusters;
 mod commands;
+mod defaults;
 mod edge;
 mod effectless;
 mod environment;

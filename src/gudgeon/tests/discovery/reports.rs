@@ -371,6 +371,16 @@ async fn figures_of_endpoints_are_about_clusters_that_have_them() {
         discovery.figure(&format!("pilot_xds_eds_instances{{cluster=\"{cluster}\"}}"))
     };
     assert_eq!([A, B, C].map(instances), [Some(0.0), None, None]);
+    // Localities and endpoints are told apart, as by Istio.
+    let places = "endpoints:\n  - {address: 10.0.0.1, locality: r/z}\n  - {address: 10.0.0.2, locality: r/z}\n  - {address: 10.0.0.3, locality: r/y}\n";
+    let placed = of("a", "STATIC").replace("endpoints:\n", places);
+    let all = [placed.clone(), of("b", "NONE"), of("c", "DNS")];
+    discovery.place.write("config/b.yaml", &documents(&all));
+    let endpoints = format!("pilot_xds_eds_all_locality_endpoints{{cluster=\"{A}\"}}");
+    soon("the endpoints", || {
+        (instances(A), discovery.figure(&endpoints)) == (Some(2.0), Some(3.0))
+    })
+    .await;
     // A change of endpoints counts once, however many clusters depend on them.
     let counted = || {
         ["eds", "config"]
@@ -378,7 +388,7 @@ async fn figures_of_endpoints_are_about_clusters_that_have_them() {
     };
     let [eds, config] = counted();
     let other = of("c", "DNS").replace("endpoints:\n", "endpoints:\n  - {address: c.example}\n");
-    let all = [of("a", "STATIC"), of("b", "NONE"), other];
+    let all = [placed, of("b", "NONE"), other];
     discovery.place.write("config/b.yaml", &documents(&all));
     soon("a change", || counted() != [eds, config]).await;
     assert_eq!(counted(), [eds + 1.0, config]);

@@ -2,7 +2,8 @@
 //!
 //! Not shown by a request, because none can show it: circuit breakers without a limit, keep-alive of TCP, decorators and
 //! samples of traces, `validate_clusters`, the uid in an endpoint's metadata, duplicate names of clusters. Those are written
-//! down in `src/xds/tests/goldens`, and Envoy takes all of them (`envoy_takes_what_every_kind_of_proxy_is_given`).
+//! down in `src/xds/tests/goldens` and in `tests/discovery/defaults.rs`, and Envoy takes all of them
+//! (`envoy_takes_what_every_kind_of_proxy_is_given`).
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -187,3 +187,43 @@ fn workloads_serve_what_their_own_namespace_does_not_see() {
     let thresholds = &one.circuit_breakers.unwrap().thresholds[0];
     assert_eq!(thresholds.max_connections.unwrap().value, 7);
 }
+
+/// A NACK names clusters and listeners: whoever knows what services were made of tells it there.
+#[test]
+fn a_resource_says_the_services_that_it_is_about() {
+    let mut world = world();
+    destination_rule(
+        &mut world,
+        "d",
+        1,
+        "host: a\nsubsets: [{name: v1, labels: {version: v1}}]",
+    );
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    let of = |kind: Type, name: &str| -> Vec<String> {
+        let keys = view.services_of(kind, name).into_iter();
+        keys.map(|key| format!("{}/{}", key.namespace, key.hostname))
+            .collect()
+    };
+    let [a, b, c] = ["demo/a.demo", "demo/b.demo", "other/c.other"];
+    let [a, b, c] = [a, b, c].map(|name| format!("{name}.svc.cluster.local"));
+    for kind in [Type::Cluster, Type::Endpoint] {
+        for name in ["outbound|90||a", "outbound|80|v1|a"] {
+            let name = format!("{name}.demo.svc.cluster.local");
+            assert_eq!(of(kind, &name), [&*a], "{name}");
+        }
+    }
+    assert_eq!(of(Type::Route, "a.demo.svc.cluster.local:80"), [&*a]);
+    let mut all = of(Type::Listener, "0.0.0.0_80");
+    all.sort();
+    assert_eq!(all, [a, b, c]);
+    for (kind, name) in [
+        (Type::Cluster, "BlackHoleCluster"),
+        (Type::Cluster, "inbound|80|p80|a.demo.svc.cluster.local"),
+        (Type::Listener, "virtualInbound"),
+        (Type::Route, "80"),
+        (Type::Secret, "x"),
+    ] {
+        assert!(of(kind, name).is_empty(), "{name}");
+    }
+}

@@ -281,8 +281,76 @@ fn no_endpoint_is_every_proxys_own() {
         .into_iter()
         .map(|(key, ..)| key)
         .collect();
-    let both = ["evil", "named"].map(|name| format!("outbound|80||{name}.attacker"));
+    let both = ["evil", "named"].map(|name| format!("{name}.attacker"));
     assert_eq!(keys, both.into());
+}
+
+/// A conflict for each endpoint of one tenant took the place of those of all others.
+#[test]
+fn a_thousand_endpoints_that_are_every_proxys_own_are_one_conflict() {
+    let mut world = world("");
+    let places = (0..1000).map(|at| {
+        let address = format!("127.0.{}.{}", at / 250, at % 250 + 1);
+        endpoint(&address, 15000, "p80")
+    });
+    add(
+        &mut world,
+        foreign("evil", &[(80, "TCP")]),
+        places.collect(),
+    );
+    let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+    // It is told before a proxy comes: every replica tells the same.
+    let all = snapshot.conflicts_of_world();
+    assert_eq!(snapshot.conflicts(), all);
+    let [conflict] = &*all else {
+        panic!("not one: {all:?}");
+    };
+    assert_eq!(
+        conflict.message,
+        "the endpoint 127.0.0.1, port 15000, and 999 more, of attacker/evil.attacker is left out: each proxy itself listens there"
+    );
+    assert_eq!(conflict.occurrences, 1000);
+    let evil = ServiceKey::new("evil.attacker", "attacker");
+    assert_eq!(conflict.services, [evil]);
+}
+
+/// The proxy that was the first to have shared clusters left, and what was found with them was told of none that stayed.
+#[test]
+fn a_conflict_of_shared_clusters_is_told_as_long_as_a_proxy_has_them() {
+    let mut world = world("");
+    let beside = endpoint("127.0.0.1", 8080, "p80");
+    add(&mut world, foreign("evil", &[(80, "TCP")]), vec![beside]);
+    let earlier = Snapshot::new(world.clone(), Arc::new(Settings::default()));
+    assert_eq!(invalid(&earlier).len(), 0, "no proxy of another namespace");
+    let second = "sidecar~10.0.0.2~b-1.demo~demo.svc.cluster.local";
+    let views = [FIRST, second].map(|id| earlier.view(&node(id, "REDIRECT")));
+    views.iter().for_each(|view| drop(view.all(Type::Cluster)));
+    assert_eq!(invalid(&earlier).len(), 1);
+    let next = earlier.next(world.clone(), None, None).snapshot;
+    next.keep_conflicts(&earlier, |proxy| proxy == second);
+    assert_eq!(invalid(&next).len(), 1, "the second proxy rests");
+    let last = next.next(world, None, None).snapshot;
+    last.keep_conflicts(&next, |_| false);
+    assert_eq!(invalid(&last).len(), 0);
+}
+
+/// What is told of the endpoints of a service is told of those that it has.
+#[test]
+fn endpoints_that_come_to_be_refused_are_told() {
+    let mut world = world("");
+    let evil = foreign("evil", &[(80, "TCP")]);
+    let place = |address: &str| endpoint(address, 15000, "p80");
+    add(&mut world, evil.clone(), vec![place("127.0.0.1")]);
+    let mut current = Snapshot::new(world.clone(), Arc::new(Settings::default()));
+    let hosts = BTreeSet::from(["evil.attacker".into()]);
+    for (addresses, count) in [(&["127.0.0.1", "127.0.0.2"][..], 1), (&["10.0.0.2"], 0)] {
+        let places = addresses.iter().map(|address| place(address)).collect();
+        add(&mut world, evil.clone(), places);
+        let next = current.next(world.clone(), Some(&hosts), None);
+        assert!(next.full);
+        current = next.snapshot;
+        assert_eq!(current.conflicts().len(), count);
+    }
 }
 
 /// An entry that names no endpoints resolves its own name, which may be every proxy's loopback.

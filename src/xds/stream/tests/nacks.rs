@@ -1,5 +1,7 @@
 //! NACKs of delta clients: which resources each is about, how long it stands, and what waits for it.
 
+use api::model::ServiceKey;
+
 use super::world::{Wire, World};
 use crate::stream::{Request, RequestOutcome};
 use crate::view::Type;
@@ -97,7 +99,10 @@ fn an_earlier_nack_stands_when_a_later_one_is_mended() {
     let nonce = push(&mut wire, &worse, "cds b=2");
     nack(&mut wire, &nonce, &["b"]);
     assert_eq!(refused(&wire), "b");
-    assert_eq!(wire.stream.nacks(Cluster).len(), 2);
+    let nacks = wire.stream.nacks(Cluster);
+    let services = |of: &str| [ServiceKey::new(of, "demo")].into();
+    let about: Vec<_> = nacks.into_iter().map(|nack| nack.services).collect();
+    assert_eq!(about, [services("b"), services("a")]);
     let better = worse.simple(Cluster, "b", 3);
     let nonce = push(&mut wire, &better, "cds b=3");
     ack(&mut wire, &nonce);

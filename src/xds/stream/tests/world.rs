@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::stream::{Client, Protocol, Push, PushScope, Request, RequestOutcome, Response, Stream};
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
-use api::model::{ObjectRef, TriggerReason};
+use api::model::{ObjectRef, ServiceKey, TriggerReason};
 
 /// The body of a resource, as a client can read it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -179,6 +179,10 @@ impl View for Picture {
 
     fn name(&self, kind: Type, name: &str) -> Option<Arc<str>> {
         self.0.get(kind, name).map(|_| name.into())
+    }
+
+    fn services_of(&self, _kind: Type, name: &str) -> Vec<ServiceKey> {
+        vec![ServiceKey::new(name, "demo")]
     }
 }
 

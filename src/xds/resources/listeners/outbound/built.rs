@@ -24,7 +24,7 @@ pub(crate) struct Built {
     /// In place of an address: a path, or `@NAME`.
     pub(crate) socket: Option<Arc<str>>,
     /// The services that it is for, at most [`MOST_NAMED`].
-    pub(super) services: Arc<[ServiceKey]>,
+    pub(crate) services: Arc<[ServiceKey]>,
 }
 
 /// Services of one listener that are named where it is left out: whoever reads of so many knows which port is meant.
