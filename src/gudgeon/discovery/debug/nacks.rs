@@ -26,11 +26,11 @@ struct ObjectNacks {
 
 /// NACKs of connected proxies, by the objects and the services that have a part in them.
 #[derive(Debug, Default)]
-pub(super) struct Nacks(BTreeMap<Subject, ObjectNacks>);
+pub(super) struct Nacks(BTreeMap<RefusedPart, ObjectNacks>);
 
 /// The object or the service that a refused resource was made of.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Subject {
+enum RefusedPart {
     Object(ObjectRef),
     Service(ServiceKey),
 }
@@ -42,10 +42,10 @@ impl Nacks {
             session.with_stream(|stream| {
                 for kind in Type::ALL {
                     for nack in stream.nacks(kind) {
-                        let objects = nack.rules.into_iter().map(Subject::Object);
-                        let services = nack.services.into_iter().map(Subject::Service);
-                        for subject in objects.chain(services) {
-                            all.add(subject, kind, &nack.nack.message, nack.is_named);
+                        let objects = nack.rules.into_iter().map(RefusedPart::Object);
+                        let services = nack.services.into_iter().map(RefusedPart::Service);
+                        for part in objects.chain(services) {
+                            all.add(part, kind, &nack.nack.message, nack.is_named);
                         }
                     }
                 }
@@ -54,9 +54,9 @@ impl Nacks {
         all
     }
 
-    fn add(&mut self, subject: Subject, kind: Type, message: &str, is_named: bool) {
+    fn add(&mut self, part: RefusedPart, kind: Type, message: &str, is_named: bool) {
         let key = (kind, clipped(message).to_owned(), is_named);
-        let of_object = self.0.entry(subject).or_default();
+        let of_object = self.0.entry(part).or_default();
         let by_message = &mut of_object.by_message;
         if by_message.len() < MOST_KEPT || by_message.contains_key(&key) {
             *by_message.entry(key).or_default() += 1;
@@ -69,7 +69,7 @@ impl Nacks {
     pub(super) fn of(&self, kind: &str, namespace: &Arc<str>, name: &Arc<str>) -> Vec<String> {
         let kind = api::config::KINDS.iter().find(|row| row.kind == kind);
         let found = kind.and_then(|row| {
-            self.0.get(&Subject::Object(ObjectRef {
+            self.0.get(&RefusedPart::Object(ObjectRef {
                 kind: row.kind,
                 namespace: Arc::clone(namespace),
                 name: Arc::clone(name),
@@ -80,7 +80,7 @@ impl Nacks {
 
     /// Describes the NACKs of resources of one service.
     pub(super) fn of_service(&self, service: &ServiceKey) -> Vec<String> {
-        let found = self.0.get(&Subject::Service(service.clone()));
+        let found = self.0.get(&RefusedPart::Service(service.clone()));
         found.map(ObjectNacks::lines).unwrap_or_default()
     }
 }
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn nacks_of_an_object_are_counted_and_have_a_bound() {
         let object = |name: &str| {
-            Subject::Object(ObjectRef {
+            RefusedPart::Object(ObjectRef {
                 kind: "EnvoyFilter",
                 namespace: "n".into(),
                 name: name.into(),
@@ -145,7 +145,12 @@ mod tests {
         }
         let service = ServiceKey::new("db.example", "n");
         assert_eq!(nacks.of_service(&service), [""; 0]);
-        nacks.add(Subject::Service(service.clone()), Type::Cluster, "no", true);
+        nacks.add(
+            RefusedPart::Service(service.clone()),
+            Type::Cluster,
+            "no",
+            true,
+        );
         assert_eq!(
             nacks.of_service(&service),
             ["1 stream refused cds that it has a part in: no"]
