@@ -227,6 +227,7 @@ fn registries(
         (None, None) => vec!["Kubernetes".to_owned()],
     };
     let (mut registries, mut known) = (Vec::new(), BTreeSet::new());
+    let mut repeated = BTreeSet::new();
     for name in named.iter().filter(|name| !name.is_empty()) {
         let lower = name.to_ascii_lowercase();
         let registry = match lower.as_str() {
@@ -241,10 +242,10 @@ fn registries(
                 )));
             }
         };
-        if known.insert(lower) {
+        if known.insert(lower.clone()) {
             registries.extend(registry);
-        } else {
-            warnings.push(format!("--registries names {name} twice"));
+        } else if repeated.insert(lower) {
+            warnings.push(format!("--registries names {name} more than once"));
         }
     }
     if registries.contains(&Registry::Consul) && flags.consul_server_url.is_none() {
@@ -519,6 +520,7 @@ mod tests {
                 vec![Registry::Memory, Registry::Kubernetes],
                 1,
             ),
+            ("--registries Mock,mock,MOCK", vec![Registry::Memory], 1),
             ("--registries MCP --configDir d", vec![], 0),
             ("--registries MCP,mock,mcp", vec![Registry::Memory], 1),
             (
