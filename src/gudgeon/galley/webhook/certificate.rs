@@ -234,7 +234,8 @@ mod tests {
         let reviews = Reviews::new(api::config::check, reconcile::service(&flags), metrics);
         let readiness = Arc::new(Readiness::new());
         let certificate = Certificate::new(&flags).unwrap();
-        certificate.run_reload_loop(Arc::new(reviews), Arc::clone(&readiness));
+        let (reviews, mut loops) = (Arc::new(reviews), JoinSet::new());
+        certificate.run_reload_loop(reviews, Arc::clone(&readiness), None, &mut loops);
         assert_eq!(
             readiness.why_not_ready().as_deref(),
             Some("the webhook's certificate was not read yet")
