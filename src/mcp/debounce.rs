@@ -80,11 +80,10 @@ impl Debounce {
         }
     }
 
-    /// Closes the debounce for a new session: until its initial state is complete, the published snapshot stays.
+    /// Closes the debounce for a new session: until its initial state is complete, the published snapshot stays. Changes that
+    /// wait are set by the new session again, and go on waiting: sessions that follow each other must not starve them.
     pub fn close(&mut self) {
         self.open = false;
-        // What waited was of the old session, whose snapshot is dropped.
-        self.waiting = None;
     }
 
     pub fn change(&mut self, now: Duration) {
@@ -191,6 +190,26 @@ mod tests {
     }
 
     #[test]
+    fn sessions_that_follow_each_other_do_not_delay_a_change() {
+        let mut debounce = Debounce::new(DebounceOptions::of(Group::Default));
+        debounce.open(at(0));
+        assert!(debounce.due(at(500)).is_some());
+        debounce.change(at(1000));
+        let mut published = Vec::new();
+        for now in (1000..4000).step_by(10) {
+            if now % 350 == 0 {
+                debounce.close();
+            }
+            if now % 350 == 20 {
+                debounce.open(at(now));
+            }
+            published.extend(debounce.due(at(now)).map(|due| (now, due.since)));
+        }
+        let first = published.first();
+        assert_eq!(first, Some(&(2000, at(1000))), "{published:?}");
+    }
+
+    #[test]
     fn a_new_session_waits_again() {
         let mut debounce = Debounce::new(DebounceOptions::of(Group::Default));
         debounce.open(at(0));
@@ -201,10 +220,10 @@ mod tests {
         assert_eq!((debounce.deadline(), debounce.due(at(9000))), (None, None));
         debounce.open(at(9000));
         assert_eq!(
-            debounce.due(at(9500)),
+            debounce.due(at(9000)),
             Some(DueChanges {
-                since: at(200),
-                count: 2
+                since: at(0),
+                count: 3
             })
         );
     }

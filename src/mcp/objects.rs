@@ -58,14 +58,17 @@ impl ResourceReader for ObjectReader {
         let is_generated = (self.is_generated_name)(collection, &metadata.name);
         let is_excused = |finding: &Finding| is_generated && finding.path == "metadata.name";
         // Generated ServiceEntries are not entry to the rules for users.
-        let mut found = Vec::new();
-        if !is_made {
-            found.extend(Object::misnamed(kind, &metadata.name));
-            found.extend(config::check_rules(&object));
-            found.retain(|finding| finding.is_error() && !is_excused(finding));
-            // After the warnings are gone: within the bound they would displace errors.
-            config::limit(&mut found);
-        }
+        let mut found = match is_made {
+            true => config::refuse_unknown_numbers(&mut object),
+            false => {
+                let mut found = Object::misnamed(kind, &metadata.name);
+                found.extend(config::check_received(&mut object));
+                found
+            }
+        };
+        found.retain(|finding| finding.is_error() && !is_excused(finding));
+        // After the warnings are gone: within the bound they would displace errors.
+        config::limit(&mut found);
         let findings: Vec<_> = found.iter().map(Finding::to_string).collect();
         if findings.is_empty() {
             ReadResult::Accepted(Arc::new(object))
@@ -163,6 +166,60 @@ mod tests {
             entry.findings,
             ["spec.http[0].route: weights add up to 95, not 100"]
         );
+    }
+
+    /// Any number fits on the wire, and whoever knows only names would take it for the default, which may be plain text.
+    #[test]
+    fn numbers_that_are_none_of_an_enumeration_are_refused() {
+        let ports = json!([{"number": 443, "name": "https", "protocol": "HTTPS"}]);
+        for (kind, spec, finding) in [
+            (
+                "DestinationRule",
+                json!({"host": "web", "trafficPolicy": {"tls": {"mode": 9}}}),
+                "spec.trafficPolicy.tls.mode: \"9\" is not one of DISABLE, SIMPLE, MUTUAL, ISTIO_MUTUAL",
+            ),
+            (
+                "Gateway",
+                json!({"servers": [{"port": ports[0], "hosts": ["*"], "tls": {"mode": 9}}]}),
+                "spec.servers[0].tls.mode: \"9\" is not one of PASSTHROUGH, SIMPLE, MUTUAL, AUTO_PASSTHROUGH, ISTIO_MUTUAL, \
+                 OPTIONAL_MUTUAL",
+            ),
+            (
+                "ServiceEntry",
+                json!({"hosts": ["web.example"], "ports": ports, "resolution": 9}),
+                "spec.resolution: \"9\" is not one of NONE, STATIC, DNS, DNS_ROUND_ROBIN, DYNAMIC_DNS",
+            ),
+            (
+                "PeerAuthentication",
+                json!({"mtls": {"mode": -1}}),
+                "spec.mtls.mode: \"-1\" is not one of UNSET, DISABLE, PERMISSIVE, STRICT",
+            ),
+            (
+                "PeerAuthentication",
+                json!({"selector": {"matchLabels": {"a": "b"}}, "portLevelMtls": {"80": {"mode": 9}}}),
+                "spec.portLevelMtls.80.mode: \"9\" is not one of UNSET, DISABLE, PERMISSIVE, STRICT",
+            ),
+        ] {
+            assert_eq!(findings_of(kind, &spec), [finding]);
+        }
+    }
+
+    /// What a sink finds wrong with a body, which may hold what no text can.
+    fn findings_of(kind: &str, spec: &serde_json::Value) -> Vec<String> {
+        let mut groups = ["networking.istio.io", "security.istio.io"].into_iter();
+        let kind = groups.find_map(|group| config::named(group, kind)).unwrap();
+        let resource = Resource::new(Origin {
+            name: "shop/web".to_owned(),
+            type_url: kind.type_url(),
+            body: api::wire::encode(kind.message, spec).into(),
+            ..Origin::default()
+        });
+        let mut sink = sink(kind.collection);
+        let response = response("1", kind.collection, &resource);
+        sink.handle_response(Duration::ZERO, response, &READER)
+            .unwrap();
+        let (_, entry) = sink.entries(kind.collection).next().unwrap();
+        entry.findings.clone()
     }
 
     /// Errors are reported with any number of warnings beside them.

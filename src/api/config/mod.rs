@@ -15,6 +15,7 @@ pub mod collections;
 mod crds;
 pub mod discovery_notes;
 pub mod document;
+mod enum_numbers;
 mod envelope;
 mod fields;
 mod grpc_status;
@@ -54,7 +55,7 @@ pub use kinds::{
     named, notes, notes_of, unread_api, unread_kind, without_effect,
 };
 pub use status::{ObjectStatus, ServedInstead};
-pub use validation::check_rules;
+pub use validation::{check_received, check_rules, refuse_unknown_numbers};
 
 /// An object of a known kind.
 #[derive(Clone, Debug)]

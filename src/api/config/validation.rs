@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde_json::Value as Json;
 
 use super::document::Part;
+use super::fields::Walker;
 use super::{Finding, FindingKind, Object, limit, read};
 use crate::yaml::Node;
 
@@ -22,14 +23,38 @@ pub(super) fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
 pub(super) fn check_all(value: &Json) -> (Option<Object>, Vec<Finding>) {
     let (mut object, mut findings) = read(value);
     if let Some(object) = &mut object {
-        let unread = Unread::of(&findings);
-        let rules = check_rules(object).into_iter();
-        findings.extend(rules.filter(|found| !unread.holds(&found.path)));
+        add_rule_findings(object, &mut findings);
         if findings.iter().any(Finding::is_error) {
             object.body = Bytes::new();
         }
     }
     (object, findings)
+}
+
+/// Checks an object that came by the wire: its numbers of enumerations, see [`refuse_unknown_numbers`], and its rules. The
+/// findings are in no particular order.
+#[must_use]
+pub fn check_received(object: &mut Object) -> Vec<Finding> {
+    let mut findings = refuse_unknown_numbers(object);
+    add_rule_findings(object, &mut findings);
+    findings
+}
+
+/// Reports each number in an object that came by the wire that is none of its enumeration's. It is `null` in the spec
+/// afterwards.
+#[must_use]
+pub fn refuse_unknown_numbers(object: &mut Object) -> Vec<Finding> {
+    let mut walker = Walker::new();
+    walker.path.enter("spec");
+    walker.refuse_unknown_numbers(object.kind.message, &mut object.spec);
+    walker.findings.into_vec()
+}
+
+/// Adds what rules find at places that could be read.
+fn add_rule_findings(object: &Object, findings: &mut Vec<Finding>) {
+    let unread = Unread::of(findings);
+    let rules = check_rules(object).into_iter();
+    findings.extend(rules.filter(|found| !unread.holds(&found.path)));
 }
 
 /// Checks an object by the rules of its kind: findings in no particular order, and none about values that could not be read.

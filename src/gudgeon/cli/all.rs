@@ -177,7 +177,7 @@ impl FromArgMatches for AllFlags {
         }
         let service = injector.webhook_service.clone();
         galley.webhook.service_name = service;
-        galley.webhook.deployment_namespace = namespace(&injector);
+        galley.webhook.deployment_namespace = injector.service_namespace();
         Ok(Self {
             discovery,
             injector,
@@ -212,13 +212,6 @@ fn alone(galley: &mut GalleyFlags, discovery: &DiscoveryFlags) {
     galley.ctrlz_port = 0;
     galley.liveness_probe_path = PathBuf::new();
     galley.readiness_probe_path = PathBuf::new();
-}
-
-fn namespace(injector: &InjectorFlags) -> String {
-    let of_pod = || std::env::var("POD_NAMESPACE").ok();
-    let namespace = injector.namespace.clone().or_else(of_pod);
-    let namespace = namespace.filter(|name| !name.is_empty());
-    namespace.unwrap_or_else(|| "istio-system".to_owned())
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use clap::builder::PossibleValuesParser;
 use clap::{ArgAction, Args};
 
 use super::values::{
-    Level, MessageFormat, NativeSetting, ReportFormat, boolean, duration, host_port, image, path,
+    Level, MessageFormat, NativeSetting, ReportFormat, boolean, duration, given, host_port, image,
+    path,
 };
 
 /// The path at which Istio's manifests mount an injection configuration; if a default path is absent, the built-in one is
@@ -139,6 +140,15 @@ pub struct InjectorFlags {
     pub drain_duration: Duration,
     #[command(flatten)]
     pub log: LogFlags,
+}
+
+impl InjectorFlags {
+    /// The namespace of the webhook's Service.
+    pub(crate) fn service_namespace(&self) -> String {
+        let of_pod = std::env::var("POD_NAMESPACE").ok();
+        let namespace = given(self.namespace.as_deref()).or_else(|| given(of_pod.as_deref()));
+        namespace.unwrap_or("istio-system").to_owned()
+    }
 }
 
 /// Parameters of the built-in template, for both commands.

@@ -37,6 +37,11 @@ impl Level {
     }
 }
 
+/// Returns the text of a flag. An empty one is none: charts pass `""` where the original's default is empty.
+pub(crate) fn given(flag: Option<&str>) -> Option<&str> {
+    flag.filter(|text| !text.is_empty())
+}
+
 /// The setting of `--nativeSidecars`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum NativeSetting {

@@ -12,7 +12,7 @@ use sources::memory::Memory;
 use tokio::time::timeout;
 
 use super::debug::Document;
-use super::hub::Hub;
+use super::hub::{Hub, LARGE};
 use super::sources::Sources;
 use super::{debug, gauges, readiness};
 use crate::exposition::ExpositionFormat;
@@ -74,9 +74,15 @@ impl DiscoveryMonitor {
             }
             Err(_) => return Err(ConnectionAborted("the client is gone")),
         };
-        Ok(match put.take(&body) {
-            Ok(objects) => as_json(&json!({"objects": objects})),
-            Err(wrong) => text(StatusCode::BAD_REQUEST, &wrong.join("\n")),
+        // Four megabytes of rules take a second, in which the loop has streams to serve.
+        let taken = self.hub.blocking.run(LARGE, move || put.take(&body)).await;
+        Ok(match taken {
+            Some(Ok(objects)) => as_json(&json!({"objects": objects})),
+            Some(Err(wrong)) => text(StatusCode::BAD_REQUEST, &wrong.join("\n")),
+            None => text(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal error; the request failed, see the log",
+            ),
         })
     }
 }

@@ -11,7 +11,8 @@ use api::model::{Network, Registry};
 use xds::debounce::DebounceOptions;
 use xds::settings::{DnsRefresh, Headless, Settings, Sniffing};
 
-use crate::cli::{DiscoveryFlags, values};
+use crate::cli::DiscoveryFlags;
+use crate::cli::values::{self, given};
 use crate::exit::Failure;
 use crate::grpc::ConnectionOptions;
 
@@ -77,7 +78,7 @@ impl DiscoveryOptions {
         let mut warnings: Vec<_> = without_effect(flags).collect();
         let registries = registries(flags, &mut warnings)?;
         let named = |flag: &Option<String>, variable: &str, otherwise: &str| -> Arc<str> {
-            flag.as_deref()
+            given(flag.as_deref())
                 .or_else(|| variables.get(variable))
                 .unwrap_or(otherwise)
                 .into()
@@ -185,7 +186,7 @@ fn without_effect(flags: &DiscoveryFlags) -> impl Iterator<Item = String> {
         "--ignoreSecurityPolicies has no effect: all kinds of security.istio.io are enforced";
     const NAMESPACE: &str = "--appNamespace applies to clusters only; --configDir is read whole";
     let security = flags.ignore_security_policies.then(|| SECURITY.to_owned());
-    let has_files = flags.app_namespace.is_some() && flags.config_dir.is_some();
+    let has_files = given(flags.app_namespace.as_deref()).is_some() && flags.config_dir.is_some();
     security
         .into_iter()
         .chain(has_files.then(|| NAMESPACE.to_owned()))
@@ -226,6 +227,7 @@ fn registries(
         (None, None) => vec!["Kubernetes".to_owned()],
     };
     let (mut registries, mut known) = (Vec::new(), BTreeSet::new());
+    let mut repeated = BTreeSet::new();
     for name in named.iter().filter(|name| !name.is_empty()) {
         let lower = name.to_ascii_lowercase();
         let registry = match lower.as_str() {
@@ -240,10 +242,10 @@ fn registries(
                 )));
             }
         };
-        if known.insert(lower) {
+        if known.insert(lower.clone()) {
             registries.extend(registry);
-        } else {
-            warnings.push(format!("--registries names {name} twice"));
+        } else if repeated.insert(lower) {
+            warnings.push(format!("--registries names {name} more than once"));
         }
     }
     if registries.contains(&Registry::Consul) && flags.consul_server_url.is_none() {
@@ -426,6 +428,27 @@ mod tests {
         assert_eq!(options.settings.cluster, "west".into());
     }
 
+    /// Istio's own defaults of these flags are empty.
+    #[test]
+    fn an_empty_flag_is_none() {
+        let names = |options: &DiscoveryOptions| {
+            let cluster = options.settings.cluster.as_str().to_owned();
+            [cluster, options.namespace.to_string()]
+        };
+        let empty = "--clusterID= --namespace= --appNamespace= --clusterRegistriesNamespace=";
+        let variables = [("CLUSTER_ID", "east"), ("POD_NAMESPACE", "mesh")];
+        for (line, environment, expected) in [
+            (empty, &variables[..], ["east", "mesh"]),
+            (empty, &[], ["Kubernetes", "istio-system"]),
+            ("--clusterID=west -n=a", &variables[..], ["west", "a"]),
+        ] {
+            let line = format!("gudgeon discovery --configDir d {line}");
+            let (options, warnings) = read(&line, environment).unwrap();
+            assert_eq!(names(&options), expected, "{line}");
+            assert!(warnings.is_empty(), "{warnings:?}");
+        }
+    }
+
     /// Each by another value than the one that it has without.
     #[test]
     fn variables_reach_what_resources_are_made_by() {
@@ -497,6 +520,7 @@ mod tests {
                 vec![Registry::Memory, Registry::Kubernetes],
                 1,
             ),
+            ("--registries Mock,mock,MOCK", vec![Registry::Memory], 1),
             ("--registries MCP --configDir d", vec![], 0),
             ("--registries MCP,mock,mcp", vec![Registry::Memory], 1),
             (

@@ -219,8 +219,9 @@ impl Sources {
     }
 
     /// The objects in memory, to read or replace; `None` without `--registries Mock`.
-    pub(super) fn put<'a>(&'a self, hub: &'a Hub) -> Option<Put<'a>> {
-        let memory = self.memory.as_ref()?;
+    pub(super) fn put(&self, hub: &Arc<Hub>) -> Option<Put> {
+        let memory = self.memory.clone()?;
+        let hub = Arc::clone(hub);
         Some(Put { hub, memory })
     }
 }

@@ -57,11 +57,15 @@ impl GalleyOptions {
         for message in without_effect(flags, place.is_pod) {
             warn!("{message}");
         }
-        if !this.validation && flags.webhook.enable_validation.is_none() {
-            info!(
+        match flags.webhook.enable_validation {
+            None if !this.validation => info!(
                 "validation is off: there is no certificate at {}",
                 chain.display()
-            );
+            ),
+            Some(false) if keeps_configuration(flags, place.is_pod) => {
+                info!("keeping no webhook configuration: --enable-validation is false");
+            }
+            None | Some(_) => {}
         }
         Ok(this)
     }
@@ -114,8 +118,8 @@ fn without_effect(flags: &GalleyFlags, is_pod: bool) -> Vec<String> {
     let GalleyFlags { mcp, webhook, .. } = flags;
     let is_file = |path: &Path| !path.as_os_str().is_empty();
     let serves_all = mcp.enable_server && mcp.insecure;
-    let has_cluster = is_pod || is_file(&flags.kubeconfig);
-    let keeps_none = !webhook.enable_reconcile || is_file(&flags.config_path) || !has_cluster;
+    let keeps_none =
+        !keeps_configuration(flags, is_pod) || webhook.enable_validation == Some(false);
     let dials_none = mcp.sink_address.is_empty();
     let no_identity = "with --insecure no client proves who it is, and each may connect";
     let (no_webhook, no_sink) = (
@@ -158,6 +162,13 @@ fn without_effect(flags: &GalleyFlags, is_pod: bool) -> Vec<String> {
         .filter(|(_, is_idle, _)| *is_idle)
         .map(|(flag, _, cause)| format!("--{flag} has no effect: {cause}"))
         .collect()
+}
+
+/// Returns true if the cluster and the flags are such that a webhook keeps its configuration.
+fn keeps_configuration(flags: &GalleyFlags, is_pod: bool) -> bool {
+    let is_given = |path: &Path| !path.as_os_str().is_empty();
+    let has_cluster = is_pod || is_given(&flags.kubeconfig);
+    flags.webhook.enable_reconcile && has_cluster && !is_given(&flags.config_path)
 }
 
 /// The webhook's certificate and its key.
@@ -295,6 +306,11 @@ mod tests {
                 format!("--enable-reconcileWebhookConfiguration=false {webhook}"),
                 vec![unregister, roots],
             ),
+            (
+                format!("--enable-validation=false {webhook}"),
+                vec![unregister, roots],
+            ),
+            (format!("--enable-validation {webhook}"), vec![]),
             (webhook.to_owned(), vec![]),
             ("--accessListFile /l".to_owned(), vec![]),
             (

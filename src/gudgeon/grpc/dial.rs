@@ -1,6 +1,8 @@
 //! The other end: a connection that this program opens, with one stream on it.
 
 use std::fmt;
+use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, TE};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -183,11 +185,13 @@ async fn connect(
     place: &DialAddress,
     tls: Option<(Secure, Option<String>)>,
 ) -> Result<Stream, String> {
-    let message = |cause: std::io::Error| cause.to_string();
+    let message = |cause: io::Error| cause.to_string();
     let (stream, host): (Stream, &str) = match place {
         DialAddress::Tcp { host, port } => {
             // Each dial resolves the name anew, so a server that has moved is found.
-            let stream = TcpStream::connect((host.as_str(), *port)).await;
+            let addresses = lookup_host((host.as_str(), *port)).await;
+            let addresses: Vec<_> = addresses.map_err(message)?.collect();
+            let stream = connect_any(&addresses, TcpStream::connect).await;
             let stream = stream.map_err(message)?;
             // Requests are one write each.
             let _best = stream.set_nodelay(true);
@@ -206,6 +210,31 @@ async fn connect(
     let connector = TlsConnector::from(tls::client(secure)?);
     let stream = connector.connect(name, stream).await.map_err(message)?;
     Ok(Box::new(stream))
+}
+
+/// Connects to the first address that answers. Each has an equal share of the time, so that one which drops packets does not
+/// hide those after it.
+///
+/// # Errors
+/// The failure of the last address.
+async fn connect_any<S, F: Future<Output = io::Result<S>>>(
+    addresses: &[SocketAddr],
+    connect: impl Fn(SocketAddr) -> F,
+) -> io::Result<S> {
+    let count = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+    let share = CONNECT / count.max(1);
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in addresses {
+        match timeout(share, connect(*address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(cause)) => failure = cause,
+            Err(_) => {
+                let message = format!("no response of {address}");
+                failure = io::Error::new(io::ErrorKind::TimedOut, message);
+            }
+        }
+    }
+    Err(failure)
 }
 
 type ResponseHead = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
@@ -285,6 +314,27 @@ fn refused(answer: &Response<Incoming>) -> Option<Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The first address drops packets, the second refuses.
+    #[tokio::test(start_paused = true)]
+    async fn an_address_without_response_hides_no_other() {
+        let addresses = [1, 2, 3].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
+        let connect = |address: SocketAddr| async move {
+            match address.port() {
+                1 => std::future::pending().await,
+                2 => Err(io::Error::from(io::ErrorKind::ConnectionRefused)),
+                port => Ok(port),
+            }
+        };
+        let begin = tokio::time::Instant::now();
+        assert_eq!(connect_any(&addresses, connect).await.unwrap(), 3);
+        assert!(begin.elapsed() <= CONNECT / 3 + Duration::from_millis(1));
+        let cause = connect_any(&addresses[..1], connect).await.unwrap_err();
+        assert_eq!(cause.to_string(), "no response of 192.0.2.1:1");
+        let cause = connect_any(&addresses[..2], connect).await.unwrap_err();
+        assert_eq!(cause.kind(), io::ErrorKind::ConnectionRefused);
+        assert!(connect_any(&[], connect).await.is_err());
+    }
 
     #[test]
     fn places_are_read() {

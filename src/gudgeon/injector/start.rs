@@ -261,15 +261,7 @@ fn authority(flags: &InjectorFlags) -> Result<Option<Authority>, Failure> {
     if !flags.self_signed {
         return Ok(None);
     }
-    let namespace = flags
-        .namespace
-        .clone()
-        .or_else(|| {
-            std::env::var("POD_NAMESPACE")
-                .ok()
-                .filter(|name| !name.is_empty())
-        })
-        .unwrap_or_else(|| "istio-system".to_owned());
+    let namespace = flags.service_namespace();
     let names = LeafNames::new(&flags.webhook_service, &namespace, &flags.self_signed_names)
         .map_err(|(name, cause)| Failure::config(format!("cannot certify {name:?}: {cause}")))?;
     Authority::new(names, flags.self_signed_ttl, SystemTime::now())

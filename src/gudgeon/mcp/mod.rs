@@ -8,7 +8,7 @@
 //!                 peers ──► pages, metrics
 //!                   ▲
 //!                   │
-//!    source_objects ◄── sink_stream ◄── sink_listener: sources that dial
+//!    source_objects ◄── sink_stream ◄── sink_listener: sources that dial (dialled_sources)
 //!                              ▲───── link: a source that is dialled
 //! ```
 //!
@@ -16,6 +16,7 @@
 
 mod access;
 mod dialled_peer;
+mod dialled_sources;
 mod link;
 mod peers;
 mod redacted_snapshots;
@@ -33,6 +34,7 @@ mod tests;
 mod wire;
 
 pub(crate) use access::DefaultAccess;
+pub(crate) use dialled_sources::DialledSources;
 pub(crate) use link::{Link, LinkState, WantedSource};
 pub(crate) use peers::{Direction, Peers, StreamStatus, Subscribed};
 pub(crate) use secure::CredentialFiles;

@@ -7,23 +7,20 @@ use hyper::{Request, Response};
 use tonic::{Code, Status};
 use tracing::info;
 
+use super::dialled_sources::{DialledSources, STREAMS};
 use super::peers::Peers;
 use super::server::{Guard, McpServer, versioned};
 use super::sink_stream::{RESOURCES, SinkStream};
-use super::source_objects::SourceObjects;
 use super::{METHOD, SINK};
 use crate::grpc::{self, Bounds, Calls, Inbound, Peer, Reply, ResponseSender, refused};
 use crate::serve::Shutdown;
-
-/// Sources that dial at a time.
-const STREAMS: usize = 64;
 
 impl McpServer {
     /// Receives from sources that dial, until the stage is `Closing` and all have left. All of them count as one source,
     /// since replicas send the same.
     pub(crate) async fn take(
         self,
-        objects: Arc<SourceObjects>,
+        sources: Arc<DialledSources>,
         peers: Arc<Peers>,
         shutdown: Shutdown,
     ) {
@@ -34,10 +31,9 @@ impl McpServer {
                 beyond: Code::ResourceExhausted,
                 values: RESOURCES,
             },
-            objects,
+            sources,
             peers,
             shutdown: shutdown.clone(),
-            places: Arc::new(()),
         };
         self.serve(Arc::new(service), shutdown).await;
     }
@@ -46,11 +42,9 @@ impl McpServer {
 struct SinkService {
     guard: Guard,
     bounds: Bounds,
-    objects: Arc<SourceObjects>,
+    sources: Arc<DialledSources>,
     peers: Arc<Peers>,
     shutdown: Shutdown,
-    /// Counts streams: each holds a clone.
-    places: Arc<()>,
 }
 
 impl Calls for SinkService {
@@ -63,25 +57,24 @@ impl Calls for SinkService {
         if let Some(answer) = self.guard.refuses(peer) {
             return answer;
         }
-        // The service holds one clone itself.
-        if Arc::strong_count(&self.places) > STREAMS {
+        let Some(place) = self.sources.open() else {
             let message = format!("there are {STREAMS} streams already");
             return refused(&Status::resource_exhausted(message));
-        }
+        };
         let sender = Arc::new(ResponseSender::default());
         let answer = versioned(&sender);
-        if let Some(more) = self.objects.log_limiters.dials.suffix_if_allowed() {
+        if let Some(more) = self.sources.log_limiters.dials.suffix_if_allowed() {
             info!("source {} connected{more}", peer.address);
         }
         let stream = SinkStream {
-            objects: Arc::clone(&self.objects),
+            objects: Arc::clone(&place.objects),
             peers: Arc::clone(&self.peers),
             inbound: Inbound::of(peer, request.into_body(), self.bounds),
             sender,
             peer: Arc::clone(peer),
             access: self.guard.access.clone(),
             shutdown: Some(self.shutdown.clone()),
-            _place: Some(Arc::clone(&self.places)),
+            _place: Some(place),
         };
         tokio::spawn(stream.run());
         answer

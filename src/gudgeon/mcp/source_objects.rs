@@ -77,10 +77,10 @@ pub(crate) struct SourceObjects {
     /// The cause for which no stream gives it anything, until one does.
     lost: Mutex<Option<Arc<str>>>,
     pub(super) apply: Apply,
-    pub(super) log_limiters: SourceLogRateLimiters,
+    pub(super) log_limiters: Arc<SourceLogRateLimiters>,
 }
 
-/// The log limiters of one source.
+/// The log limiters of one source, or of all that dial.
 #[derive(Debug)]
 pub(super) struct SourceLogRateLimiters {
     /// Limits for log lines: streams begun, responses applied, streams ended.
@@ -116,6 +116,16 @@ impl fmt::Debug for SourceObjects {
 impl SourceObjects {
     /// Creates an empty set. `id` is the ID that this program sends as a node.
     pub(crate) fn new(id: &str, collections: &[String], apply: Apply) -> Arc<Self> {
+        Self::sharing(id, collections, apply, Arc::default())
+    }
+
+    /// Creates an empty set whose log lines count among those of others.
+    pub(super) fn sharing(
+        id: &str,
+        collections: &[String],
+        apply: Apply,
+        log_limiters: Arc<SourceLogRateLimiters>,
+    ) -> Arc<Self> {
         let settings = sink::Settings {
             id: id.to_owned(),
             annotations: BTreeMap::new(),
@@ -133,7 +143,7 @@ impl SourceObjects {
             streams: AtomicUsize::new(0),
             lost: Mutex::default(),
             apply,
-            log_limiters: SourceLogRateLimiters::default(),
+            log_limiters,
         })
     }
 

@@ -8,8 +8,9 @@ use super::lookup::{AbsenceSignal, ResourceLookup, ResponseContent, short};
 use super::message::{Protocol, STEP};
 use super::push::DirtyAssignments;
 use super::rollout::{Phase, Warming};
+use super::set_subscription::Difference;
 use super::standing_nacks::content_of;
-use super::{LastPush, Response, Stream, Unmade};
+use super::{LastPush, Response, Stream, Unmade, made};
 use crate::reason::Reasons;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type};
@@ -235,15 +236,14 @@ impl Stream {
 
     fn step_clusters(&mut self, now: Duration) -> (Option<Response>, Phase) {
         if !self.ack_states.clusters.requested {
+            self.retained = true;
             return (None, Phase::Listeners);
         }
         let Some(target) = self.target(Type::Cluster) else {
             return (None, Phase::Idle);
         };
-        let difference = super::set_subscription::Difference::between(
-            self.subscriptions.clusters.sent(),
-            &target,
-        );
+        let difference = Difference::between(self.subscriptions.clusters.sent(), &target);
+        self.retained |= self.may_lose_assignments(&difference);
         // Nothing has to be made first; what vanishes goes last, when no listener names it.
         if difference.only_removes() {
             return (None, Phase::Listeners);
@@ -263,6 +263,20 @@ impl Stream {
             .collect();
         let warming = Warming::new(now, response.nonce, wanted);
         (Some(response), Phase::Warming(warming))
+    }
+
+    /// Returns true if a push with these clusters may take assignments away: they are compared before the view of the last push
+    /// is replaced, which still has them.
+    fn may_lose_assignments(&self, clusters: &Difference) -> bool {
+        let rolling = &self.views.rolling;
+        let has_none = |cluster: &Arc<Resource>| {
+            let assignment = made(|| rolling.get(Type::Endpoint, &cluster.name));
+            matches!(assignment, Ok(None))
+        };
+        // A client with some of the clusters may want assignments of the others.
+        !self.subscriptions.clusters.is_wildcard()
+            || !clusters.gone.is_empty()
+            || clusters.changed.iter().any(has_none)
     }
 
     fn step_listeners(&mut self, now: Duration) -> Result<Option<Response>, Unmade> {

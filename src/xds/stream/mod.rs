@@ -106,7 +106,7 @@ pub struct Stream {
     ack_states: AckStates,
     /// Assignments that a push has changed.
     dirty: DirtyAssignments,
-    /// Assignments of clusters that are gone were left as they were.
+    /// Assignments of clusters that are gone may have been left as they were.
     retained: bool,
     phase: Phase,
     /// Listeners that are gone and come again.

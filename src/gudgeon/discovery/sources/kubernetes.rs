@@ -16,6 +16,7 @@ use tracing::{info, warn};
 
 use super::{credentials, ingresses, names};
 use crate::cli::DiscoveryFlags;
+use crate::cli::values::given;
 use crate::discovery::hub::Hub;
 use crate::discovery::rules_without_effect::RuleCounts;
 use crate::exit::Failure;
@@ -59,7 +60,7 @@ pub(super) async fn start(
     hub.jwks.keep_from(cluster.address());
     let local = hub.options.settings.cluster.clone();
     let settings = ClusterSettings {
-        namespace: flags.app_namespace.clone(),
+        namespace: given(flags.app_namespace.as_deref()).map(str::to_owned),
         configuration,
         ..ClusterSettings::new(names(hub, local.clone()))
     };
@@ -85,10 +86,8 @@ pub(super) async fn start(
             loops,
         );
     }
-    let namespace = flags
-        .cluster_registries_namespace
-        .clone()
-        .unwrap_or_else(|| hub.options.namespace.to_string());
+    let namespace = given(flags.cluster_registries_namespace.as_deref());
+    let namespace = namespace.unwrap_or(&hub.options.namespace).to_owned();
     let (to, remotes) = watch::channel(Remotes::default());
     let (knows, known) = watch::channel(false);
     loops.spawn(kubernetes::remotes(

@@ -41,7 +41,7 @@ use crate::cli::DiscoveryFlags;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
 use crate::log_rate_limiter::LogRateLimiter;
-use crate::mcp::{Apply, Link, McpServer, ReceivedObject, SourceObjects};
+use crate::mcp::{Apply, DialledSources, Link, McpServer, ReceivedObject};
 use crate::secrets::redact_text;
 use crate::shared::{LateTasks, RuleUpdate};
 
@@ -266,12 +266,12 @@ impl McpSources {
             }
             SourceName::Dialling => {
                 let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
-                let objects =
-                    SourceObjects::new(address::ID, &address::collections(), Arc::new(apply));
+                let sources =
+                    DialledSources::new(address::ID, &address::collections(), Arc::new(apply));
                 let server = port.take();
                 let name = server.as_ref().map(McpServer::address).unwrap_or_default();
-                let takes = port::take(server, Arc::clone(&objects), Arc::clone(&self.hub));
-                (SourceOrigin::Port(name, objects), self.tasks.spawn(takes))
+                let takes = port::take(server, Arc::clone(&sources), Arc::clone(&self.hub));
+                (SourceOrigin::Port(name, sources), self.tasks.spawn(takes))
             }
             SourceName::Folder(path, collections) => {
                 let local = Arc::new(Local::new(format!("fs://{}", path.display())));

@@ -9,7 +9,7 @@ use sources::memory::Memory;
 use tokio::task::JoinSet;
 
 use super::names;
-use crate::discovery::hub::Hub;
+use crate::discovery::hub::{Hub, LARGE};
 
 pub(super) fn id() -> SourceId {
     SourceId {
@@ -27,8 +27,13 @@ pub(super) fn start(hub: &Arc<Hub>, loops: &mut JoinSet<()>) -> Arc<Mutex<Memory
     loops.spawn(async move {
         while trust.changed().await.is_ok() {
             let domain = trust.borrow_and_update().clone();
-            let contribution = lock(&shared).set_trust_domain(&domain);
-            hub.update(|registries| registries.put(&id(), contribution));
+            let (update, memory) = (Arc::clone(&hub), Arc::clone(&shared));
+            // In its turn: a request that is read at the moment has the lock.
+            let set = move || {
+                let contribution = lock(&memory).set_trust_domain(&domain);
+                update.update(|registries| registries.put(&id(), contribution));
+            };
+            let _set = hub.blocking.run(LARGE, set).await;
         }
     });
     memory
@@ -40,15 +45,15 @@ fn lock(memory: &Mutex<Memory>) -> std::sync::MutexGuard<'_, Memory> {
 
 /// One request: all that is there is replaced.
 #[derive(Debug)]
-pub(in crate::discovery) struct Put<'a> {
-    pub(super) hub: &'a Hub,
-    pub(super) memory: &'a Mutex<Memory>,
+pub(in crate::discovery) struct Put {
+    pub(super) hub: Arc<Hub>,
+    pub(super) memory: Arc<Mutex<Memory>>,
 }
 
-impl Put<'_> {
+impl Put {
     /// Replaces all objects by those of a body. Returns their number, or all errors.
     pub(in crate::discovery) fn take(&self, body: &[u8]) -> Result<usize, Vec<String>> {
-        let put = lock(self.memory).put(body)?;
+        let put = lock(&self.memory).put(body)?;
         self.hub.facts.count(&id(), put.counts);
         self.hub
             .update(|registries| registries.put(&id(), put.contribution));
@@ -57,6 +62,6 @@ impl Put<'_> {
 
     /// The body as received.
     pub(in crate::discovery) fn body(&self) -> Bytes {
-        Bytes::copy_from_slice(&lock(self.memory).body())
+        Bytes::copy_from_slice(&lock(&self.memory).body())
     }
 }

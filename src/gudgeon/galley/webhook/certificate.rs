@@ -111,6 +111,8 @@ impl Certificate {
                 let (pair, bundle) = *files;
                 let paths = pair.files().into_iter().chain([&bundle.0]);
                 let paths = paths.map(|file| file.named().path.clone()).collect();
+                // Until the loop has its first turn, the role must not be ready.
+                readiness.lacks(PART, "the webhook's certificate was not read yet");
                 let files = CertificateFiles {
                     current_pair: pair.pair.subscribe(),
                     pair,
@@ -205,5 +207,38 @@ impl ReloadFiles for CertificateFiles {
             }
         }
         again.or_else(|| (!has_pair).then_some(POLL_INTERVAL))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::cli::{Action, parse};
+    use crate::file_states::FileMetrics;
+    use crate::galley::webhook::metrics::WebhookMetrics;
+    use crate::galley::webhook::reconcile;
+
+    /// No task but this one runs before it ends: so a listener may answer before the files are read.
+    #[tokio::test]
+    async fn the_role_is_not_ready_before_the_files_are_read() {
+        let line = "gudgeon galley --configPath /c --tlsCertFile /none --tlsKeyFile /none";
+        let arguments: Vec<OsString> = line.split(' ').map(Into::into).collect();
+        let Action::Galley(flags) = parse(&arguments).unwrap().action else {
+            panic!("{line}")
+        };
+        let metrics = WebhookMetrics::new(&mut Registry::default(), FileMetrics::default());
+        let reviews = Reviews::new(api::config::check, reconcile::service(&flags), metrics);
+        let readiness = Arc::new(Readiness::new());
+        let certificate = Certificate::new(&flags).unwrap();
+        let (reviews, mut loops) = (Arc::new(reviews), JoinSet::new());
+        certificate.run_reload_loop(reviews, Arc::clone(&readiness), None, &mut loops);
+        assert_eq!(
+            readiness.why_not_ready().as_deref(),
+            Some("the webhook's certificate was not read yet")
+        );
     }
 }

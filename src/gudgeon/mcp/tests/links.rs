@@ -186,15 +186,15 @@ async fn a_source_that_comes_back_sends_the_difference() {
 async fn a_sink_is_dialled_again_after_it_was_gone() {
     let root = tempfile::tempdir().unwrap();
     let address = format!("unix://{}", root.path().join("sink").display());
-    let new_objects = || {
+    let new_sources = || {
         let collections = [ENTRIES.to_owned(), GATEWAYS.to_owned()];
-        SourceObjects::new(
+        DialledSources::new(
             "me",
             &collections,
             Arc::new(|_: &[Changes<ReceivedObject>]| {}),
         )
     };
-    let serve = |objects: &Arc<SourceObjects>| {
+    let serve = |sources: &Arc<DialledSources>| {
         let server = McpServer::new(McpServerSettings {
             address: address.clone(),
             ..settings()
@@ -202,7 +202,7 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
         let (stage, watched) = Shutdown::channel();
         let peers = Peers::new("pilot");
         let task = tokio::spawn(server.unwrap().take(
-            Arc::clone(objects),
+            Arc::clone(sources),
             Arc::clone(&peers),
             watched,
         ));
@@ -211,7 +211,7 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
     let mut source = Running::start(settings());
     source.shelf.set(ENTRIES, entry("a.example"));
     source.publish();
-    let (first, second) = (new_objects(), new_objects());
+    let (first, second) = (new_sources(), new_sources());
     let (stage, task, first_peers) = serve(&first);
     let out = SourceDialer::new(
         &address,
@@ -235,7 +235,10 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
         (&*seen[0].address, seen[0].node.as_deref()),
         (&*address, Some("me"))
     );
-    assert_eq!(first.sink().await.entries(ENTRIES).count(), 1);
+    assert_eq!(
+        first.first().unwrap().sink().await.entries(ENTRIES).count(),
+        1
+    );
     stage.send_replace(ShutdownStage::Closing);
     tokio::time::timeout(SOON, task).await.unwrap().unwrap();
     let (_stage, _task, _) = serve(&second);
@@ -243,7 +246,15 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
     source.shelf.set(ENTRIES, entry("b.example"));
     source.publish();
     let end = std::time::Instant::now() + SOON;
-    while second.sink().await.entries(ENTRIES).count() != 2 {
+    while second
+        .first()
+        .unwrap()
+        .sink()
+        .await
+        .entries(ENTRIES)
+        .count()
+        != 2
+    {
         assert!(std::time::Instant::now() < end, "the change comes");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -268,7 +279,7 @@ async fn a_response_that_is_being_read_is_applied_before_its_stream_ends() {
     let apply = move |changes: &[Changes<ReceivedObject>]| {
         *counted.lock().unwrap() += changes.iter().map(|one| one.set.len()).sum::<usize>();
     };
-    let objects = SourceObjects::new("me", &[ENTRIES.to_owned()], Arc::new(apply));
+    let sources = DialledSources::new("me", &[ENTRIES.to_owned()], Arc::new(apply));
     let server = McpServer::new(McpServerSettings {
         address: address.clone(),
         received: 16 << 20,
@@ -277,7 +288,7 @@ async fn a_response_that_is_being_read_is_applied_before_its_stream_ends() {
     let (stage, watched) = Shutdown::channel();
     let peers = Peers::new("pilot");
     let serves = server.unwrap();
-    let serves = serves.take(Arc::clone(&objects), Arc::clone(&peers), watched);
+    let serves = serves.take(Arc::clone(&sources), Arc::clone(&peers), watched);
     let serves = tokio::spawn(serves);
     let mut source = Running::start(settings());
     for at in 0..OBJECTS {
@@ -302,7 +313,13 @@ async fn a_response_that_is_being_read_is_applied_before_its_stream_ends() {
     tokio::time::timeout(SOON, serves).await.unwrap().unwrap();
     let end = std::time::Instant::now() + SOON;
     loop {
-        let read = objects.sink().await.entries(ENTRIES).count();
+        let read = sources
+            .first()
+            .unwrap()
+            .sink()
+            .await
+            .entries(ENTRIES)
+            .count();
         if read > 0 && read == *applied.lock().unwrap() {
             break;
         }

@@ -56,12 +56,12 @@ async fn end(mut answer: Incoming) -> Code {
     }
 }
 
-fn takes(settings: McpServerSettings, objects: &Arc<SourceObjects>) -> (u16, Served) {
+fn takes(settings: McpServerSettings, sources: &Arc<DialledSources>) -> (u16, Served) {
     let server = McpServer::new(settings).unwrap();
     let port = server.port().unwrap_or_default();
     let open = server.is_open();
     let (stage, watched) = Shutdown::channel();
-    let serves = server.take(Arc::clone(objects), Peers::new("pilot"), watched);
+    let serves = server.take(Arc::clone(sources), Peers::new("pilot"), watched);
     let task = tokio::spawn(serves);
     (port, Served { stage, open, task })
 }
@@ -72,14 +72,14 @@ struct Served {
     task: JoinHandle<()>,
 }
 
-fn objects() -> Arc<SourceObjects> {
-    SourceObjects::new("me", &[GATEWAYS.to_owned()], Arc::new(|_| {}))
+fn sources() -> Arc<DialledSources> {
+    DialledSources::new("me", &[GATEWAYS.to_owned()], Arc::new(|_| {}))
 }
 
 /// Streams that sources dial used to have no bound of unfinished messages: 64 of 4 MiB each, for as long as their clients liked.
 #[tokio::test]
 async fn unfinished_messages_of_a_source_that_dials_are_bounded() {
-    let (port, mut served) = takes(settings(), &objects());
+    let (port, mut served) = takes(settings(), &sources());
     served.open.wait_for(|open| *open).await.unwrap();
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let (mut connection, driver) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
@@ -108,11 +108,11 @@ async fn unfinished_messages_of_a_source_that_dials_are_bounded() {
 /// A long response of one stream used to stop the event loop as soon as another stream of the source had anything to do.
 #[tokio::test]
 async fn a_stream_waits_for_its_turn_at_the_objects_and_the_loop_goes_on() {
-    let objects = objects();
-    let (port, mut served) = takes(settings(), &objects);
+    let sources = sources();
+    let (port, mut served) = takes(settings(), &sources);
     served.open.wait_for(|open| *open).await.unwrap();
     // As a thread has them that reads a long response.
-    let turn = objects.sink().await;
+    let turn = sources.first().unwrap().sink().await;
     let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
     let mut source = Source::dial(&endpoint.connect().await.unwrap())
         .await
@@ -133,7 +133,7 @@ async fn a_successor_keeps_its_file() {
         address: address.clone(),
         ..settings()
     };
-    let (_, mut served) = takes(settings, &objects());
+    let (_, mut served) = takes(settings, &sources());
     served.open.wait_for(|open| *open).await.unwrap();
     // A client without a stream holds up the end for a second.
     let mut client = UnixStream::connect(&path).await.unwrap();

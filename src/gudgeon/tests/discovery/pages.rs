@@ -289,21 +289,7 @@ async fn a_conflict_names_a_proxy_that_it_was_found_for() {
 #[test]
 fn objects_put_into_memory_are_served_and_invalid_ones_refused() {
     let discovery = Place::new().arg("--registries=mock").start();
-    let put = |body: &str| {
-        use std::io::{Read as _, Write as _};
-        let mut stream = std::net::TcpStream::connect(("127.0.0.1", discovery.http)).unwrap();
-        let length = body.len();
-        write!(stream, "PUT /debug/memory HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n").unwrap();
-        // The response may precede the end of the request.
-        let _sent = stream.write_all(body.as_bytes());
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (
-            head.split(' ').nth(1).unwrap().parse::<u16>().unwrap(),
-            body.to_owned(),
-        )
-    };
+    let put = |body: &str| discovery.put_memory(body);
     let (status, body) = put(&b());
     assert_eq!(
         (status, body.contains("\"objects\": 1")),

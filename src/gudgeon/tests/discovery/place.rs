@@ -1,6 +1,7 @@
 //! A discovery that runs, with a directory of YAML that a test writes.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
@@ -228,6 +229,20 @@ impl Discovery {
 
     pub fn get(&self, path: &str) -> (u16, String) {
         request(self.http, "GET", path)
+    }
+
+    /// Replaces the objects of the registry Mock. Returns the status and the body of the answer.
+    pub fn put_memory(&self, body: &str) -> (u16, String) {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.http)).unwrap();
+        let length = body.len();
+        write!(stream, "PUT /debug/memory HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n").unwrap();
+        // The response may precede the end of the request.
+        let _sent = stream.write_all(body.as_bytes());
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap();
+        (status.parse().unwrap(), body.to_owned())
     }
 
     pub fn json(&self, path: &str) -> Value {

@@ -108,3 +108,31 @@ async fn large_rules_hold_up_no_client() {
     good.has_an_update(&discovery).await;
     good.ends(discovery);
 }
+
+/// Bodies of four megabytes for `/debug/memory`, one after the other.
+#[tokio::test]
+async fn large_bodies_for_memory_hold_up_no_client() {
+    let _alone = alone();
+    let discovery = mesh(10).arg("--registries=mock").start();
+    let mut good = WellBehaved::of(&discovery).await;
+    good.prompt = PROMPT;
+    let of = |count: usize| {
+        let rules = (0..count).map(|at| {
+            let to = "http: [{route: [{destination: {host: b.demo.svc.cluster.local}}]}]";
+            rule(
+                &format!("r{at}"),
+                &format!("{{hosts: [h{at}.example], {to}}}"),
+            )
+        });
+        rules.collect::<Vec<_>>().join("---\n")
+    };
+    let body = of((4 << 20) / of(10).len() * 9);
+    assert!(body.len() < 4 << 20, "{}", body.len());
+    for _ in 0..3 {
+        let (status, answer) = discovery.put_memory(&body);
+        assert_eq!(status, 200, "{answer}");
+        good.has_an_update(&discovery).await;
+    }
+    assert_eq!(discovery.put_memory("---").0, 200);
+    good.ends(discovery);
+}

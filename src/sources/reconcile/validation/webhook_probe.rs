@@ -38,10 +38,11 @@ const GATEWAYS: &str = "gateways";
 const AGAIN: Duration = Duration::from_secs(1);
 /// The time after which a missing refusal is a warning: nothing is enforced yet.
 const OVERDUE: Duration = Duration::from_secs(60);
-/// The same after a failure.
+/// The same after a failure, with jitter: an API server that is back must not wait for a refusal of its own. A server that
+/// asks for a longer wait gets it.
 const BOUNDS: Bounds = Bounds {
     first: AGAIN,
-    most: Duration::from_secs(10),
+    most: AGAIN,
 };
 
 const ENDPOINTS: Resource = Resource::core("endpoints");

@@ -443,6 +443,74 @@ fn without_new_clusters_nothing_waits_before_the_last_step() {
     assert_eq!(wire.all(), ["cds kept=1"]);
 }
 
+/// A world without `old`; nothing comes in its place, so that no cluster warms.
+fn without_old() -> World {
+    routed("kept", 1)
+}
+
+#[test]
+fn an_assignment_goes_with_its_cluster_while_the_client_subscribes_to_it() {
+    for (mut wire, clusters, assignment) in [
+        (sotw(), "cds kept=1", "eds old=~"),
+        (delta(), "cds -old", "eds -old"),
+    ] {
+        wire.stream.merge_push(without_old().full());
+        assert_eq!(wire.all(), ["rds 80=1"]);
+        wire.ack(Route);
+        assert_eq!(wire.all(), [clusters]);
+        assert!(wire.all().is_empty(), "the client may let it go by itself");
+        wire.ack(Cluster);
+        assert_eq!(wire.all(), [assignment]);
+        wire.ack(Endpoint);
+        assert!(wire.all().is_empty() && !wire.stream.is_pending());
+        // It comes again, and is sent again.
+        wire.stream.merge_push(before().full());
+        assert!(wire.all().contains(&"eds old=1".to_owned()));
+    }
+}
+
+#[test]
+fn a_client_without_all_clusters_loses_assignments_as_well() {
+    for (protocol, assignment) in [
+        (Protocol::StateOfTheWorld, "eds old=~"),
+        (Protocol::Delta, "eds -old"),
+    ] {
+        for clusters in [None, Some("kept")] {
+            let mut wire = Wire::new(protocol, Client::Envoy, &before());
+            for (kind, name) in clusters
+                .map(|name| (Cluster, name))
+                .into_iter()
+                .chain([(Endpoint, "kept"), (Endpoint, "old")])
+            {
+                wire.names(kind, &[name]);
+                wire.all();
+                wire.ack(kind);
+            }
+            wire.names(Endpoint, &["kept", "old"]);
+            wire.all();
+            wire.ack(Endpoint);
+            wire.stream.merge_push(without_old().full());
+            assert_eq!(wire.all(), [assignment], "{clusters:?}");
+            wire.ack(Endpoint);
+            assert!(wire.all().is_empty() && !wire.stream.is_pending());
+        }
+    }
+}
+
+#[test]
+fn an_assignment_goes_where_its_cluster_finds_endpoints_otherwise() {
+    for (mut wire, assignment) in [(sotw(), "eds old=~"), (delta(), "eds -old")] {
+        let mut world = before().simple(Cluster, "old", 2);
+        world.remove(Endpoint, "old");
+        wire.stream.merge_push(world.full());
+        // As any changed cluster it is followed by its assignment, which the view before still has.
+        assert_eq!(wire.all()[1..], ["eds old=1"]);
+        wire.ack(Endpoint);
+        wire.ack(Cluster);
+        assert_eq!(wire.all(), [assignment]);
+    }
+}
+
 #[test]
 fn a_push_that_changes_nothing_sends_nothing() {
     let mut wire = sotw();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::discovery::certificates;
 use crate::discovery::hub::Hub;
 use crate::exit::Failure;
-use crate::mcp::{DefaultAccess, McpServer, McpServerSettings, SourceObjects};
+use crate::mcp::{DefaultAccess, DialledSources, McpServer, McpServerSettings};
 use crate::serve::{Shutdown, ShutdownStage};
 
 /// The most streams of one connection.
@@ -41,7 +41,7 @@ pub(super) fn open(
 }
 
 /// Serves sources that dial, until streams are to end.
-pub(super) async fn take(server: Option<McpServer>, objects: Arc<SourceObjects>, hub: Arc<Hub>) {
+pub(super) async fn take(server: Option<McpServer>, sources: Arc<DialledSources>, hub: Arc<Hub>) {
     let Some(server) = server else { return };
     let (stage, watched) = Shutdown::channel();
     let leaving = async {
@@ -52,7 +52,7 @@ pub(super) async fn take(server: Option<McpServer>, objects: Arc<SourceObjects>,
     };
     let peers = Arc::clone(hub.metrics.mcp());
     tokio::select! {
-        () = server.take(objects, peers, watched) => {}
+        () = server.take(sources, peers, watched) => {}
         () = leaving => {}
     }
 }

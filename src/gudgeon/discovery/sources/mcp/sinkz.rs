@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::config::collections::kind_of;
@@ -47,7 +48,9 @@ impl Source {
     fn refused(&self, most: usize) -> Vec<RefusedRow> {
         match &self.origin {
             SourceOrigin::Link(link) => of_sink(&link.objects, &self.as_origin(), most),
-            SourceOrigin::Port(_, objects) => of_sink(objects, &self.as_origin(), most),
+            SourceOrigin::Port(_, sources) => sources.first().map_or_else(Vec::new, |objects| {
+                of_sink(&objects, &self.as_origin(), most)
+            }),
             SourceOrigin::Local(local) => of_report(&local.report(), most),
         }
     }
@@ -55,8 +58,8 @@ impl Source {
     /// The kind and name of each.
     fn each_refused(&self, mut each: impl FnMut(&str, &str)) {
         let objects = match &self.origin {
-            SourceOrigin::Link(link) => &link.objects,
-            SourceOrigin::Port(_, objects) => objects,
+            SourceOrigin::Link(link) => Some(Arc::clone(&link.objects)),
+            SourceOrigin::Port(_, sources) => sources.first(),
             SourceOrigin::Local(local) => {
                 let report = local.report();
                 return report.refused.iter().for_each(|one| {
@@ -65,6 +68,7 @@ impl Source {
                 });
             }
         };
+        let Some(objects) = objects else { return };
         let sink = objects.blocking_sink();
         for (collection, _) in sink.status() {
             let refused = sink.entries(collection);
@@ -123,12 +127,13 @@ impl McpSources {
                 };
                 (state, counts(&link.objects))
             }
-            SourceOrigin::Port(_, received) => {
+            SourceOrigin::Port(_, sources) => {
                 let state = match refuses_all(&self.hub) {
                     Some(why) => format!("listening, {why}"),
                     None => "listening".to_owned(),
                 };
-                (state, counts(received))
+                let counts = sources.first().map(|objects| counts(&objects));
+                (state, counts.unwrap_or_default())
             }
             SourceOrigin::Local(local) => {
                 let report = local.report();
@@ -148,8 +153,8 @@ impl McpSources {
         let clock = &self.hub.metrics.mcp().clock;
         let time = |at: Duration| Value::from(stamp(clock.wall(at)));
         let (objects, state) = match &source.origin {
-            SourceOrigin::Link(link) => (&link.objects, Some(link.state())),
-            SourceOrigin::Port(_, objects) => (objects, None),
+            SourceOrigin::Link(link) => (Some(Arc::clone(&link.objects)), Some(link.state())),
+            SourceOrigin::Port(_, sources) => (sources.first(), None),
             SourceOrigin::Local(local) => return of_local(source, local),
         };
         let (state, since, error) = match state {
@@ -158,6 +163,9 @@ impl McpSources {
             Some(LinkState::Connected(at)) => ("connected", time(at), Value::Null),
             Some(LinkState::Broken(at, cause)) => ("broken", time(at), cause.into()),
         };
+        let Some(objects) = objects else {
+            return Value::Null;
+        };
         let rejected = rejected(source);
         let sink = objects.blocking_sink();
         json!({
@@ -165,7 +173,7 @@ impl McpSources {
             "state": state,
             "since": since,
             "error": error,
-            "synced": objects.is_synced(),
+            "synced": source.is_synced(),
             "leaving": source.leaves,
             "collections": collections(&sink, &time),
             "rejected": rejected,

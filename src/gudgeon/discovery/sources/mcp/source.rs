@@ -8,7 +8,7 @@ use api::config::collections::SYNTHETIC;
 use tokio::task::AbortHandle;
 
 use super::local::Local;
-use crate::mcp::{Link, SourceObjects, WantedSource};
+use crate::mcp::{DialledSources, Link, WantedSource};
 
 #[derive(Clone, Debug)]
 pub(super) struct Source {
@@ -35,7 +35,7 @@ pub(super) enum SourceName {
 pub(super) enum SourceOrigin {
     Link(Arc<Link>),
     Local(Arc<Local>),
-    Port(String, Arc<SourceObjects>),
+    Port(String, Arc<DialledSources>),
 }
 
 impl Source {
@@ -59,7 +59,7 @@ impl Source {
         match &self.origin {
             SourceOrigin::Link(link) => link.objects.is_synced(),
             SourceOrigin::Local(local) => local.is_synced(),
-            SourceOrigin::Port(_, objects) => objects.is_synced(),
+            SourceOrigin::Port(_, sources) => sources.is_synced(),
         }
     }
 
@@ -68,7 +68,7 @@ impl Source {
         let lost = match &self.origin {
             SourceOrigin::Link(link) => link.objects.lost(),
             SourceOrigin::Local(local) => local.lost(),
-            SourceOrigin::Port(_, objects) => objects.lost(),
+            SourceOrigin::Port(_, sources) => sources.lost(),
         };
         lost.filter(|_| self.is_synced())
     }
