@@ -58,7 +58,10 @@ const READERS: &[(&str, Readers)] = &[
     ),
     (
         "HTTPRedirect",
-        &[("xds/rules/virtual_service/action.rs", "redirect")],
+        &[
+            ("xds/rules/virtual_service/action.rs", "redirect"),
+            ("xds/rules/virtual_service/action.rs", "port_redirect"),
+        ],
     ),
     (
         "HTTPRewrite",

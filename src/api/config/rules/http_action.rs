@@ -116,9 +116,10 @@ pub(super) fn retries(at: &Cursor<'_>) {
     if are_off && !at.set_fields(&settings).is_empty() {
         at.fail("retries are off (attempts 0)");
     } else if are_off {
-        for name in at.set_fields(&["backoff", "retryIgnorePreviousHosts"]) {
-            at.get(name)
-                .warn("has no effect: retries are off (attempts 0)");
+        let idle = at.set_fields(&["backoff", "retryIgnorePreviousHosts"]);
+        if !idle.is_empty() {
+            let idle = idle.join(" and ");
+            at.warn(format!("no effect of {idle}: retries are off (attempts 0)"));
         }
     }
     parts::duration(&at.get("perTryTimeout"));

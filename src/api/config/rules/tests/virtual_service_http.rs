@@ -240,8 +240,7 @@ rows! { "VirtualService" "x"
         - http("retries: {attempts: 0, retryOn: 5xx}") => ["spec.http[0].retries: retries are off (attempts 0)"];
         - http("retries: {retryRemoteLocalities: false}") => ["spec.http[0].retries: retries are off (attempts 0)"];
         - http("retries: {attempts: 0, backoff: 1s, retryIgnorePreviousHosts: true}") => [
-            "warning: spec.http[0].retries.backoff: has no effect: retries are off (attempts 0)",
-            "warning: spec.http[0].retries.retryIgnorePreviousHosts: has no effect: retries are off (attempts 0)",
+            "warning: spec.http[0].retries: no effect of backoff and retryIgnorePreviousHosts: retries are off (attempts 0)",
         ];
     }
     http_fault {
