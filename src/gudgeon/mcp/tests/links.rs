@@ -6,6 +6,8 @@ use std::sync::Mutex;
 use api::config::{ObjectStatus, ServedInstead};
 use mcp::sink::Changes;
 use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::*;
 use crate::grpc::DialAddress;
@@ -181,38 +183,46 @@ async fn a_source_that_comes_back_sends_the_difference() {
     assert!(dialled_again >= 1.0, "{dialled_again}");
 }
 
+/// The sources that dial a sink of ServiceEntries and Gateways.
+fn dialled_sources() -> Arc<DialledSources> {
+    let collections = [ENTRIES.to_owned(), GATEWAYS.to_owned()];
+    let apply = Arc::new(|_: &[Changes<ReceivedObject>]| {});
+    DialledSources::new("me", &collections, apply)
+}
+
+/// Serves a sink at an address, until its stage says otherwise.
+fn serve_sink(
+    address: &str,
+    sources: &Arc<DialledSources>,
+) -> (watch::Sender<ShutdownStage>, JoinHandle<()>, Arc<Peers>) {
+    let server = McpServer::new(McpServerSettings {
+        address: address.to_owned(),
+        ..settings()
+    });
+    let (stage, watched) = Shutdown::channel();
+    let peers = Peers::new("pilot");
+    let taken = server
+        .unwrap()
+        .take(Arc::clone(sources), Arc::clone(&peers), watched);
+    (stage, tokio::spawn(taken), peers)
+}
+
+/// The number of ServiceEntries that the first source has given.
+async fn entries_of(sources: &DialledSources) -> usize {
+    let first = sources.first().unwrap();
+    first.sink().await.entries(ENTRIES).count()
+}
+
 /// Our source at our sink: the other way round.
 #[tokio::test]
 async fn a_sink_is_dialled_again_after_it_was_gone() {
     let root = tempfile::tempdir().unwrap();
     let address = format!("unix://{}", root.path().join("sink").display());
-    let new_sources = || {
-        let collections = [ENTRIES.to_owned(), GATEWAYS.to_owned()];
-        DialledSources::new(
-            "me",
-            &collections,
-            Arc::new(|_: &[Changes<ReceivedObject>]| {}),
-        )
-    };
-    let serve = |sources: &Arc<DialledSources>| {
-        let server = McpServer::new(McpServerSettings {
-            address: address.clone(),
-            ..settings()
-        });
-        let (stage, watched) = Shutdown::channel();
-        let peers = Peers::new("pilot");
-        let task = tokio::spawn(server.unwrap().take(
-            Arc::clone(sources),
-            Arc::clone(&peers),
-            watched,
-        ));
-        (stage, task, peers)
-    };
     let mut source = Running::start(settings());
     source.shelf.set(ENTRIES, entry("a.example"));
     source.publish();
-    let (first, second) = (new_sources(), new_sources());
-    let (stage, task, first_peers) = serve(&first);
+    let (first, second) = (dialled_sources(), dialled_sources());
+    let (stage, task, first_peers) = serve_sink(&address, &first);
     let out = SourceDialer::new(
         &address,
         "NONE",
@@ -235,26 +245,15 @@ async fn a_sink_is_dialled_again_after_it_was_gone() {
         (&*seen[0].address, seen[0].node.as_deref()),
         (&*address, Some("me"))
     );
-    assert_eq!(
-        first.first().unwrap().sink().await.entries(ENTRIES).count(),
-        1
-    );
+    assert_eq!(entries_of(&first).await, 1);
     stage.send_replace(ShutdownStage::Closing);
     tokio::time::timeout(SOON, task).await.unwrap().unwrap();
-    let (_stage, _task, _) = serve(&second);
+    let (_stage, _task, _) = serve_sink(&address, &second);
     until("the second sink", || second.is_synced()).await;
     source.shelf.set(ENTRIES, entry("b.example"));
     source.publish();
     let end = std::time::Instant::now() + SOON;
-    while second
-        .first()
-        .unwrap()
-        .sink()
-        .await
-        .entries(ENTRIES)
-        .count()
-        != 2
-    {
+    while entries_of(&second).await != 2 {
         assert!(std::time::Instant::now() < end, "the change comes");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
