@@ -42,6 +42,11 @@ fn run(target: &str, step: usize, check: fn(&[u8])) {
 }
 
 #[test]
+fn kept_key_sets() {
+    corpus::replay("key_set", key_set::check);
+}
+
+#[test]
 fn kept_mesh_configurations() {
     corpus::replay("mesh_config", mesh_config::check);
 }
