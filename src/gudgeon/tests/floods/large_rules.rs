@@ -121,7 +121,7 @@ async fn large_bodies_for_memory_hold_up_no_client() {
             let to = "http: [{route: [{destination: {host: b.demo.svc.cluster.local}}]}]";
             rule(
                 &format!("r{at}"),
-                &format!("{{hosts: [h{at}.example], {to}}}"),
+                &format!("{{exportTo: ['.'], hosts: [h{at}.example], {to}}}"),
             )
         });
         rules.collect::<Vec<_>>().join("---\n")
