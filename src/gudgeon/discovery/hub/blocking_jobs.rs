@@ -1,5 +1,7 @@
 //! Work beside the event loop: large jobs run on a blocking thread, one at a time.
 
+use std::sync::Arc;
+
 use tokio::sync::Semaphore;
 
 /// The number of ports and endpoints from which work runs on a blocking thread. Chosen: a few milliseconds of work, where the
@@ -9,13 +11,13 @@ pub(in crate::discovery) const LARGE: usize = 2_000;
 #[derive(Debug)]
 pub(crate) struct BlockingJobs {
     /// Limits blocking jobs to one at a time.
-    worker: Semaphore,
+    worker: Arc<Semaphore>,
 }
 
 impl BlockingJobs {
     pub(super) fn new() -> Self {
         Self {
-            worker: Semaphore::new(1),
+            worker: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -28,8 +30,13 @@ impl BlockingJobs {
         if size < LARGE {
             return Some(work());
         }
-        let _turn = self.worker.acquire().await.ok()?;
-        tokio::task::spawn_blocking(work).await.ok()
+        let turn = Arc::clone(&self.worker).acquire_owned().await.ok()?;
+        // The turn is the job's: its request may be dropped, and the job goes on.
+        let job = move || {
+            let _turn = turn;
+            work()
+        };
+        tokio::task::spawn_blocking(job).await.ok()
     }
 }
 
@@ -54,5 +61,22 @@ mod tests {
         let here = || std::thread::current().id();
         assert_eq!(jobs.run(LARGE - 1, here).await, Some(place));
         assert_ne!(jobs.run(LARGE, here).await, Some(place));
+    }
+
+    #[tokio::test]
+    async fn a_job_keeps_its_turn_when_its_request_is_dropped() {
+        let jobs = BlockingJobs::new();
+        let (sender, receiver) = mpsc::channel::<()>();
+        let mut dropped = Box::pin(jobs.run(LARGE, move || receiver.recv()));
+        assert!(
+            std::future::poll_fn(|context| {
+                std::task::Poll::Ready(dropped.as_mut().poll(context).is_pending())
+            })
+            .await
+        );
+        drop(dropped);
+        assert_eq!(jobs.worker.available_permits(), 0);
+        drop(sender);
+        assert_eq!(jobs.run(LARGE, || 1).await, Some(1));
     }
 }

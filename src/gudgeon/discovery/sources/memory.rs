@@ -30,7 +30,9 @@ pub(super) fn start(hub: &Arc<Hub>, loops: &mut JoinSet<()>) -> Arc<Mutex<Memory
             let (update, memory) = (Arc::clone(&hub), Arc::clone(&shared));
             // In its turn: a request that is read at the moment has the lock.
             let set = move || {
-                let contribution = lock(&memory).set_trust_domain(&domain);
+                // Held until the registries have it, so that no older contribution comes behind a newer one.
+                let mut memory = lock(&memory);
+                let contribution = memory.set_trust_domain(&domain);
                 update.update(|registries| registries.put(&id(), contribution));
             };
             let _set = hub.blocking.run(LARGE, set).await;
@@ -53,7 +55,9 @@ pub(in crate::discovery) struct Put {
 impl Put {
     /// Replaces all objects by those of a body. Returns their number, or all errors.
     pub(in crate::discovery) fn take(&self, body: &[u8]) -> Result<usize, Vec<String>> {
-        let put = lock(&self.memory).put(body)?;
+        // Held until the registries have it, so that no older contribution comes behind a newer one.
+        let mut memory = lock(&self.memory);
+        let put = memory.put(body)?;
         self.hub.facts.count(&id(), put.counts);
         self.hub
             .update(|registries| registries.put(&id(), put.contribution));
