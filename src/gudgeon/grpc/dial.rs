@@ -30,6 +30,8 @@ use crate::tls::{self, Secure};
 
 /// The timeout of a connection, up to the request. Chosen: the same as for an API server.
 const CONNECT: Duration = Duration::from_secs(10);
+/// The shortest time for one address of a name. Chosen: TCP sends a lost packet again after 1 s (RFC 6298).
+const SHORTEST_SHARE: Duration = Duration::from_millis(1500);
 /// The interval of pings, and the timeout of an answer: a silent peer is dialled again. Source: the defaults of `--keepaliveInterval`
 /// and `--keepaliveTimeout`.
 const PING: Duration = Duration::from_secs(30);
@@ -212,8 +214,8 @@ async fn connect(
     Ok(Box::new(stream))
 }
 
-/// Connects to the first address that answers. Each has an equal share of the time, so that one which drops packets does not
-/// hide those after it.
+/// Connects to the first address that answers. Each has an equal share of half of the time, so that one which drops packets does
+/// not hide those after it, and TLS has the other half; but long enough for a packet that is lost, which is sent again after 1 s.
 ///
 /// # Errors
 /// The failure of the last address.
@@ -222,7 +224,7 @@ async fn connect_any<S, F: Future<Output = io::Result<S>>>(
     connect: impl Fn(SocketAddr) -> F,
 ) -> io::Result<S> {
     let count = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-    let share = CONNECT / count.max(1);
+    let share = (CONNECT / 2 / count.max(1)).max(SHORTEST_SHARE);
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
         match timeout(share, connect(*address)).await {

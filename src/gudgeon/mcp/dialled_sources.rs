@@ -1,11 +1,12 @@
 //! Sources that dial: each stream has objects of its own, and all of them together count as one source, since replicas send the
 //! same.
 //!
-//! An object stays for as long as any stream has it: a replica that lags behind, or has less, takes nothing away. The
-//! objects of a stream that ends go when another stream has sent all; those of the last one stay, and the next begins with
-//! them.
+//! An object stays for as long as any stream has it: a replica that lags behind, or has less, takes nothing away. Of an object
+//! that several have, the one of the stream that began first holds, so that two replicas do not take turns. The objects of a
+//! stream that ends go when another stream has sent the same collections; those of the last one stay, behind what others send, and
+//! the next begins with them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -38,6 +39,8 @@ struct DialledState {
 struct DialledSource {
     id: u64,
     objects: Arc<SourceObjects>,
+    /// The collections that it has sent.
+    received: BTreeSet<Arc<str>>,
     is_open: bool,
 }
 
@@ -121,6 +124,7 @@ impl DialledSources {
         state.sources.push(DialledSource {
             id,
             objects,
+            received: BTreeSet::new(),
             is_open: false,
         });
     }
@@ -134,8 +138,11 @@ impl DialledSources {
         let mut changed = Vec::new();
         for changes in changes {
             changed.extend(state.union.apply(place, changes));
+            if let Some(source) = state.sources.get_mut(place) {
+                source.received.insert(Arc::clone(&changes.collection));
+            }
         }
-        // With these it may have sent all, in place of a source that has ended.
+        // With these it may take the place of a source that has ended.
         changed.extend(state.drop_ended());
         drop(state);
         self.emit(changed);
@@ -191,13 +198,11 @@ impl DialledSources {
         causes?.into_iter().next()
     }
 
-    /// The objects that are preferred to those of the others.
-    pub(crate) fn first(&self) -> Option<Arc<SourceObjects>> {
+    /// The objects of each stream, in the order of their precedence; at least one.
+    pub(crate) fn all(&self) -> Vec<Arc<SourceObjects>> {
         let state = self.state();
-        state
-            .sources
-            .first()
-            .map(|source| Arc::clone(&source.objects))
+        let sources = state.sources.iter();
+        sources.map(|source| Arc::clone(&source.objects)).collect()
     }
 }
 
@@ -208,36 +213,36 @@ impl DialledSource {
 }
 
 impl DialledState {
-    /// Drops the sources that have ended: all of them where another one has sent all, else all but one.
+    /// Drops each source that has ended where an open one has sent every collection that it had sent, and all but one of the others.
+    /// Those that are open come first: what they send holds.
     fn drop_ended(&mut self) -> Vec<UnionChange<ReceivedObject>> {
-        let has_successor = self
-            .sources
-            .iter()
-            .any(|source| source.is_open && source.is_synced());
-        let mut ended = self.sources.iter().filter(|source| !source.is_open);
-        let best = ended
+        let is_replaced = |old: &&DialledSource| {
+            let mut open = self.sources.iter().filter(|source| source.is_open);
+            open.any(|source| source.received.is_superset(&old.received))
+        };
+        let ended = self.sources.iter().filter(|source| !source.is_open);
+        let mut left = ended.filter(|old| !is_replaced(old));
+        let best = left
             .clone()
             .find(|source| source.is_synced())
-            .or_else(|| ended.next())
+            .or_else(|| left.next())
             .map(|source| source.id);
-        let kept = best.filter(|_| !has_successor);
-        let stays = |source: &DialledSource| source.is_open || Some(source.id) == kept;
-        if self.sources.iter().all(stays) {
+        let count = self.sources.len();
+        let before = std::mem::take(&mut self.sources).into_iter().enumerate();
+        let stays = |source: &DialledSource| source.is_open || Some(source.id) == best;
+        let mut kept: Vec<_> = before.filter(|(_, source)| stays(source)).collect();
+        kept.sort_by_key(|(_, source)| !source.is_open);
+        let places: Vec<_> = kept.iter().map(|(at, _)| Some(*at)).collect();
+        self.sources = kept.into_iter().map(|(_, source)| source).collect();
+        if (0..count).map(Some).eq(places.iter().copied()) {
             return Vec::new();
         }
-        let places = self.sources.iter().enumerate();
-        let places: Vec<_> = places
-            .filter(|(_, source)| stays(source))
-            .map(|(at, _)| Some(at))
-            .collect();
-        self.sources.retain(stays);
         self.union.replace(&places)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::sync::atomic::Ordering;
 
     use api::config::{Object, named};

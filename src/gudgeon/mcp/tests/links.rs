@@ -209,8 +209,7 @@ fn serve_sink(
 
 /// The number of ServiceEntries that the first source has given.
 async fn entries_of(sources: &DialledSources) -> usize {
-    let first = sources.first().unwrap();
-    first.sink().await.entries(ENTRIES).count()
+    sources.all()[0].sink().await.entries(ENTRIES).count()
 }
 
 /// Our source at our sink: the other way round.
@@ -312,13 +311,7 @@ async fn a_response_that_is_being_read_is_applied_before_its_stream_ends() {
     tokio::time::timeout(SOON, serves).await.unwrap().unwrap();
     let end = std::time::Instant::now() + SOON;
     loop {
-        let read = sources
-            .first()
-            .unwrap()
-            .sink()
-            .await
-            .entries(ENTRIES)
-            .count();
+        let read = entries_of(&sources).await;
         if read > 0 && read == *applied.lock().unwrap() {
             break;
         }

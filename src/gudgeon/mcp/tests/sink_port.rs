@@ -112,7 +112,7 @@ async fn a_stream_waits_for_its_turn_at_the_objects_and_the_loop_goes_on() {
     let (port, mut served) = takes(settings(), &sources);
     served.open.wait_for(|open| *open).await.unwrap();
     // As a thread has them that reads a long response.
-    let turn = sources.first().unwrap().sink().await;
+    let turn = sources.all()[0].sink().await;
     let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
     let mut source = Source::dial(&endpoint.connect().await.unwrap())
         .await

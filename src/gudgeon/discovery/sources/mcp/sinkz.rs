@@ -1,6 +1,6 @@
 //! The state of each source, as JSON.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,37 +44,43 @@ impl Source {
         Origin::Source(self.name().into())
     }
 
-    /// The first of them: words are made for those who read them.
-    fn refused(&self, most: usize) -> Vec<RefusedRow> {
+    /// The objects of each of its streams; none of what is read here.
+    fn streams(&self) -> Vec<Arc<SourceObjects>> {
         match &self.origin {
-            SourceOrigin::Link(link) => of_sink(&link.objects, &self.as_origin(), most),
-            SourceOrigin::Port(_, sources) => sources.first().map_or_else(Vec::new, |objects| {
-                of_sink(&objects, &self.as_origin(), most)
-            }),
-            SourceOrigin::Local(local) => of_report(&local.report(), most),
+            SourceOrigin::Link(link) => vec![Arc::clone(&link.objects)],
+            SourceOrigin::Port(_, sources) => sources.all(),
+            SourceOrigin::Local(_) => Vec::new(),
         }
     }
 
-    /// The kind and name of each.
+    /// The first of them, each once: words are made for those who read them.
+    fn refused(&self, most: usize) -> Vec<RefusedRow> {
+        if let SourceOrigin::Local(local) = &self.origin {
+            return of_report(&local.report(), most);
+        }
+        let mut known = BTreeSet::new();
+        let streams = self.streams();
+        let rows = streams
+            .iter()
+            .flat_map(|objects| of_sink(objects, &self.as_origin(), most));
+        // Replicas send the same.
+        let once = rows.filter(|row| known.insert((row.collection.clone(), row.name.clone())));
+        once.take(most).collect()
+    }
+
+    /// The kind and name of each, once.
     fn each_refused(&self, mut each: impl FnMut(&str, &str)) {
-        let objects = match &self.origin {
-            SourceOrigin::Link(link) => Some(Arc::clone(&link.objects)),
-            SourceOrigin::Port(_, sources) => sources.first(),
-            SourceOrigin::Local(local) => {
-                let report = local.report();
-                return report.refused.iter().for_each(|one| {
-                    let (kind, name) = one.kind_and_name();
-                    each(kind, &name);
-                });
-            }
-        };
-        let Some(objects) = objects else { return };
-        let sink = objects.blocking_sink();
-        for (collection, _) in sink.status() {
-            let refused = sink.entries(collection);
-            let refused = refused.filter(|(_, one)| one.status() != ObjectStatus::Accepted);
-            let kind = kind_of(collection).map(|kind| kind.kind);
-            refused.for_each(|(name, _)| each(kind.unwrap_or(collection), name));
+        if let SourceOrigin::Local(local) = &self.origin {
+            let report = local.report();
+            return report.refused.iter().for_each(|one| {
+                let (kind, name) = one.kind_and_name();
+                each(kind, &name);
+            });
+        }
+        for (collection, objects) in objects_of(&self.streams()) {
+            let kind = kind_of(&collection).map(|kind| kind.kind);
+            let refused = objects.iter().filter(|(_, is_accepted)| !**is_accepted);
+            refused.for_each(|(name, _)| each(kind.unwrap_or(&collection), name));
         }
     }
 }
@@ -99,7 +105,12 @@ impl McpSources {
     /// Renders the sources as JSON, in their order.
     pub(crate) fn debug_view(&self) -> Value {
         let sources = self.sources();
-        Value::Array(sources.iter().map(|source| self.one(source)).collect())
+        Value::Array(
+            sources
+                .iter()
+                .flat_map(|source| self.each(source))
+                .collect(),
+        )
     }
 
     /// Renders the sources on the page.
@@ -125,15 +136,14 @@ impl McpSources {
                     LinkState::Connected(_) => "connected".to_owned(),
                     LinkState::Broken(_, cause) => format!("broken: {cause}"),
                 };
-                (state, counts(&link.objects))
+                (state, counts(&source.streams()))
             }
-            SourceOrigin::Port(_, sources) => {
+            SourceOrigin::Port(..) => {
                 let state = match refuses_all(&self.hub) {
                     Some(why) => format!("listening, {why}"),
                     None => "listening".to_owned(),
                 };
-                let counts = sources.first().map(|objects| counts(&objects));
-                (state, counts.unwrap_or_default())
+                (state, counts(&source.streams()))
             }
             SourceOrigin::Local(local) => {
                 let report = local.report();
@@ -149,22 +159,28 @@ impl McpSources {
         }
     }
 
-    fn one(&self, source: &Source) -> Value {
+    /// Renders each stream of a source.
+    fn each(&self, source: &Source) -> Vec<Value> {
+        let state = match &source.origin {
+            SourceOrigin::Link(link) => Some(link.state()),
+            SourceOrigin::Port(..) => None,
+            SourceOrigin::Local(local) => return vec![of_local(source, local)],
+        };
+        let streams = source.streams();
+        let each = streams
+            .iter()
+            .map(|objects| self.one(source, objects, state.clone()));
+        each.collect()
+    }
+
+    fn one(&self, source: &Source, objects: &SourceObjects, state: Option<LinkState>) -> Value {
         let clock = &self.hub.metrics.mcp().clock;
         let time = |at: Duration| Value::from(stamp(clock.wall(at)));
-        let (objects, state) = match &source.origin {
-            SourceOrigin::Link(link) => (Some(Arc::clone(&link.objects)), Some(link.state())),
-            SourceOrigin::Port(_, sources) => (sources.first(), None),
-            SourceOrigin::Local(local) => return of_local(source, local),
-        };
         let (state, since, error) = match state {
             None => ("listening", Value::Null, json!(refuses_all(&self.hub))),
             Some(LinkState::Dialling) => ("dialling", Value::Null, Value::Null),
             Some(LinkState::Connected(at)) => ("connected", time(at), Value::Null),
             Some(LinkState::Broken(at, cause)) => ("broken", time(at), cause.into()),
-        };
-        let Some(objects) = objects else {
-            return Value::Null;
         };
         let rejected = rejected(source);
         let sink = objects.blocking_sink();
@@ -336,12 +352,27 @@ fn of_report(report: &ConfigReport, most: usize) -> Vec<RefusedRow> {
     refused.collect()
 }
 
+/// The objects of all streams by collection and name, each once; false for one that breaks a rule in any of them.
+fn objects_of(streams: &[Arc<SourceObjects>]) -> BTreeMap<String, BTreeMap<String, bool>> {
+    let mut all: BTreeMap<String, BTreeMap<String, bool>> = BTreeMap::new();
+    for objects in streams {
+        let sink = objects.blocking_sink();
+        for (collection, _) in sink.status() {
+            let known = all.entry(collection.to_string()).or_default();
+            for (name, one) in sink.entries(collection) {
+                let is_accepted = known.entry(name.to_string()).or_insert(true);
+                *is_accepted &= one.status() == ObjectStatus::Accepted;
+            }
+        }
+    }
+    all
+}
+
 /// Objects, and those of them that break a rule.
-fn counts(received: &SourceObjects) -> (usize, usize) {
-    let sink = received.blocking_sink();
-    let all = sink.status().flat_map(|(name, _)| sink.entries(name));
-    all.fold((0, 0), |(objects, all_refused), (_, one)| {
-        let refused = usize::from(one.status() != ObjectStatus::Accepted);
-        (objects + 1, all_refused + refused)
+fn counts(streams: &[Arc<SourceObjects>]) -> (usize, usize) {
+    let all = objects_of(streams);
+    let each = all.values().flat_map(BTreeMap::values);
+    each.fold((0, 0), |(objects, refused), is_accepted| {
+        (objects + 1, refused + usize::from(!is_accepted))
     })
 }
