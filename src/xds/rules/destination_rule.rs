@@ -128,15 +128,15 @@ pub(crate) fn require_accounts(rules: &Rules) -> bool {
     let policies = rules.exported.all_destination_rules().flat_map(policies);
     let ports = |policy: &'_ TrafficPolicy| {
         let mut of_ports = policy.port_level_settings.iter();
-        of_ports.any(|port| asks_for_accounts(port.tls.as_ref()))
+        of_ports.any(|port| is_mutual(port.tls.as_ref()))
     };
     policies
         .into_iter()
-        .any(|policy| asks_for_accounts(policy.tls.as_ref()) || ports(policy))
+        .any(|policy| is_mutual(policy.tls.as_ref()) || ports(policy))
 }
 
-fn asks_for_accounts(tls: Option<&ClientTlsSettings>) -> bool {
-    tls.is_some_and(|tls| tls.mode() != TlSmode::Disable && tls.subject_alt_names.is_empty())
+fn is_mutual(tls: Option<&ClientTlsSettings>) -> bool {
+    tls.is_some_and(|tls| tls.mode() == TlSmode::IstioMutual)
 }
 
 /// Returns true if a rule has clients speak mutual TLS of the mesh, or none, whatever servers accept.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use api::model::{Endpoint, ObjectRef, Service, ServiceKey, TlsMode, World};
+use api::model::{Endpoint, ObjectRef, Registry, Service, ServiceKey, TlsMode, World};
 
 use super::{Snapshot, accounts};
 use crate::common::tls::PlainReason;
@@ -145,8 +145,9 @@ impl Snapshot {
         if has_tls && reasons(&self.world) != reasons(world) {
             return false;
         }
-        // Accounts are in clusters only where these check who answers.
-        !has_tls && !base.accounts_by_rules
+        // Accounts are in clusters only where these check who answers; those of a ServiceEntry also where a rule has TLS of its own.
+        let is_entry = service.registry == Registry::External;
+        !has_tls && !base.accounts_by_rules && !is_entry
             || accounts(&self.world, service) == accounts(world, service)
     }
 

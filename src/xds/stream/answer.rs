@@ -270,6 +270,9 @@ impl Stream {
     fn may_lose_assignments(&self, clusters: &Difference) -> bool {
         let rolling = &self.views.rolling;
         let has_none = |cluster: &Arc<Resource>| {
+            if !self.subscriptions.endpoints.has(&cluster.name) {
+                return false;
+            }
             let assignment = made(|| rolling.get(Type::Endpoint, &cluster.name));
             matches!(assignment, Ok(None))
         };

@@ -66,7 +66,7 @@ pub(super) fn of_http2(http: &HttpSettings) -> impl Iterator<Item = &'static str
         .filter_map(|(is_set, name)| is_set.then_some(name))
 }
 
-/// PortSettings by responses. Envoy counts a connection that fails as a response of 503, but where failures of its own are told apart
+/// Outlier detection by responses. Envoy counts a connection that fails as a response of 503, but where failures of its own are told apart
 /// from those of responses.
 pub(super) fn of_responses(detection: &OutlierDetection) -> impl Iterator<Item = &'static str> {
     let is_split = detection.split_external_local_origin_errors;
