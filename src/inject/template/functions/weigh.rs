@@ -14,21 +14,35 @@ pub(in crate::template) const SCALAR: &str = " scalar";
 pub(in crate::template) const PRINTABLE: &str = " printable";
 
 /// Functions that return one of their arguments, or a part of it.
-pub(in crate::template) const PASSING: [&str; 14] = [
+pub(in crate::template) const PASSING: [&str; 28] = [
     "and",
     "append",
     "coalesce",
+    "deepCopy",
     "default",
+    "dict",
     "first",
     "get",
     "index",
+    "initial",
     "last",
     "list",
+    "merge",
+    "mergeMaps",
+    "mergeOverwrite",
+    "omit",
     "or",
+    "pick",
     "prepend",
+    "rest",
+    "set",
+    "strdict",
     "ternary",
     "tuple",
+    "uniq",
     "valueOrDefault",
+    "values",
+    "without",
 ];
 
 /// Verbs that the engine prints as Go does.
