@@ -112,13 +112,13 @@ fn orphans_are_reaped() {
     assert!(!output.stdout.starts_with(b"1\n"));
 }
 
-/// PID 1 gets no signal that it has not asked for: one that comes while the command line is read would be thrown away. In one
-/// of ten tries, because the kernel's and the C library's part of a start comes first.
+/// PID 1 gets no signal that it has not asked for: one that comes while the command line is read would be thrown away. In most of
+/// ten tries, because the kernel's and the C library's part of a start comes first.
 #[test]
 fn a_signal_that_comes_while_the_command_line_is_read_is_not_lost() {
     // Some 100 ms of reading.
     let flags = vec!["--verbose=false"; 30_000];
-    let forwarded = (0..10).any(|_| {
+    let forwarded = (0..10).filter(|_| {
         let mut unshare = init_of(&flags, "exec sleep 1000").spawn().unwrap();
         let pid = pid_of_init(&unshare);
         let name = format!("/proc/{pid}/comm");
@@ -139,7 +139,8 @@ fn a_signal_that_comes_while_the_command_line_is_read_is_not_lost() {
         unshare.wait().unwrap();
         false
     });
-    assert!(forwarded);
+    let forwarded = forwarded.count();
+    assert!(forwarded > 5, "{forwarded} of 10");
 }
 
 /// Not PID 1, it adopts orphans all the same.

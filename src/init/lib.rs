@@ -149,7 +149,10 @@ pub fn main(arguments: &[&'static OsStr]) -> u8 {
             signals::release();
             client::run(&args)
         }
-        Err(stop) => finish(&stop),
+        Err(stop) => {
+            signals::release();
+            finish(&stop)
+        }
     }
 }
 

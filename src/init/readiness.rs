@@ -181,7 +181,8 @@ impl Readiness {
             Heard::Silent => Stage::AdminSilent,
             Heard::Unclear => Stage::AdminUnclear,
         };
-        if matches!(heard, Heard::Facts(facts) if facts.show_live()) {
+        let is_live = newest.state == State::Live;
+        if matches!(heard, Heard::Facts(facts) if is_live || facts.show_live()) {
             self.found = Some((asked, stage));
         }
         Some(stage)

@@ -100,7 +100,8 @@ impl EventLoop {
     /// Says once that a signal means nothing.
     pub(super) fn ignore_signal(&mut self, number: u8) {
         let bit = 1_u64 << number.saturating_sub(1).min(63);
-        if self.ignored & bit == 0 {
+        // The agent's own writes raise PIPE.
+        if self.ignored & bit == 0 && number != 13 {
             log::info!("signal {number} ignored, not forwarded to the proxy");
         }
         self.ignored |= bit;
@@ -126,7 +127,7 @@ impl EventLoop {
             let how = self.cause(kind, how);
             match kind {
                 Some(Kind::Proxy(epoch)) => {
-                    if self.supervisor.asker().is_none() {
+                    if !self.supervisor.is_ending() {
                         // A wrapper may leave its Envoy, which nobody would count. At the agent's end that has its time.
                         sys::kill_group(pid, signal::SIGKILL);
                     }

@@ -67,7 +67,8 @@ impl Supervisor {
         if self.stop.stage == Stage::Asking {
             self.stop.stage = Stage::PreDrain;
             if reply == Reply::Live {
-                self.live_by_memory(now, epoch, out);
+                // Its admin port may be about to say so. Where that is elsewhere, the drain tells.
+                self.became_live(now, epoch, out);
             }
             self.begin_end(now, true, out);
         }

@@ -234,6 +234,12 @@ impl Supervisor {
         self.stop.asker
     }
 
+    /// Returns true once nothing is started any more.
+    #[must_use]
+    pub const fn is_ending(&self) -> bool {
+        matches!(self.phase, Phase::Stopping | Phase::Done)
+    }
+
     /// Returns the time at which `expire` has an action.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {

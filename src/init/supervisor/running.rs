@@ -322,7 +322,7 @@ impl Supervisor {
     }
 
     /// It has initialised, though its admin port does not say so.
-    pub(super) fn live_by_memory(&mut self, now: Instant, epoch: Epoch, out: &mut Vec<Action>) {
+    fn live_by_memory(&mut self, now: Instant, epoch: Epoch, out: &mut Vec<Action>) {
         if self.became_live(now, epoch, out) {
             if let Some(newest) = &mut self.newest {
                 newest.admin_gone = true;
