@@ -141,6 +141,8 @@ need_python() {
     # One at a time: two scripts may run at once, and pip does not wait for itself.
     (
         flock 6
+        # Another one may have installed it meanwhile.
+        ! "$venv/bin/python" -c "import $1" 2>/dev/null || exit 0
         python3 -m venv "$venv" 6>&- || fail "make $venv"
         "$venv/bin/pip" install -q --disable-pip-version-check --only-binary :all: "$2" 6>&- || fail "install $2"
     ) 6>"$venv.lock"

@@ -45,7 +45,7 @@ impl fmt::Display for EntryTooLarge {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             to,
-            "the ServiceEntry made of the Service is larger than {MOST_BYTES} bytes, which no sink takes: give it fewer endpoints, \
+            "the ServiceEntry made of the Service may be larger than {MOST_BYTES} bytes, the most that sinks take by default: give it fewer endpoints, \
              or their pods fewer labels"
         )
     }
