@@ -343,26 +343,25 @@ mod tests {
         assert!(Arc::ptr_eq(&b.objects, &objects));
         send(&b, "z-x", true);
         assert_eq!(play.names(), "yz");
-        // A stream that ends before it has sent all is no successor.
+        // A stream that ends before it has sent the same collections is no successor.
         let c = play.sources.open().unwrap();
-        send(&c, "w", false);
         drop(b);
-        assert_eq!(play.names(), "wyz");
+        assert_eq!(play.names(), "yz");
         drop(c);
         assert_eq!(play.names(), "yz");
     }
 
     #[test]
-    fn a_stream_that_has_sent_all_replaces_those_that_have_ended() {
+    fn a_stream_that_has_sent_the_same_collections_replaces_those_that_have_ended() {
         let play = Play::new();
         let a = play.sources.open().unwrap();
-        send(&a, "xy", true);
+        send(&a, "xy", false);
         let b = play.sources.open().unwrap();
-        send(&b, "x", false);
         drop(a);
         assert_eq!(play.names(), "xy");
-        send(&b, "z", true);
-        assert_eq!(play.names(), "xz");
+        // A source may lack a collection for ever, as galley of 1.5 does: it is never synced, and what it sends holds.
+        send(&b, "z", false);
+        assert_eq!(play.names(), "z");
     }
 
     #[test]

@@ -125,18 +125,27 @@ impl<'a> EffectivePolicy<'a> {
 
 /// Returns true if a rule makes clients check the accounts of servers, whatever the mesh does.
 pub(crate) fn require_accounts(rules: &Rules) -> bool {
-    let policies = rules.exported.all_destination_rules().flat_map(policies);
-    let ports = |policy: &'_ TrafficPolicy| {
-        let mut of_ports = policy.port_level_settings.iter();
-        of_ports.any(|port| is_mutual(port.tls.as_ref()))
-    };
-    policies
-        .into_iter()
-        .any(|policy| is_mutual(policy.tls.as_ref()) || ports(policy))
+    any_tls(rules, |tls| tls.mode() == TlSmode::IstioMutual)
 }
 
-fn is_mutual(tls: Option<&ClientTlsSettings>) -> bool {
-    tls.is_some_and(|tls| tls.mode() == TlSmode::IstioMutual)
+/// Returns true if a rule makes clients check the names that a ServiceEntry lists.
+pub(crate) fn require_names(rules: &Rules) -> bool {
+    any_tls(rules, |tls| {
+        let is_own = matches!(tls.mode(), TlSmode::Simple | TlSmode::Mutual);
+        is_own && tls.subject_alt_names.is_empty()
+    })
+}
+
+fn any_tls(rules: &Rules, counts: impl Fn(&ClientTlsSettings) -> bool) -> bool {
+    let mut policies = rules.exported.all_destination_rules().flat_map(policies);
+    policies.any(|policy| {
+        let of_ports = policy.port_level_settings.iter();
+        let mut all = of_ports
+            .map(|port| &port.tls)
+            .chain([&policy.tls])
+            .flatten();
+        all.any(&counts)
+    })
 }
 
 /// Returns true if a rule has clients speak mutual TLS of the mesh, or none, whatever servers accept.

@@ -65,7 +65,7 @@ use crate::resources::listeners::outbound::OutboundParameters;
 use crate::resources::mesh::Mesh;
 use crate::resources::networks::Networks;
 use crate::resources::routes::RouteParameters;
-use crate::rules::destination_rule::{have_localities, require_accounts};
+use crate::rules::destination_rule::{have_localities, require_accounts, require_names};
 use crate::rules::envoy_filter::PatchIds;
 use crate::rules::request_authentication::TokenProviders;
 use crate::scope::envoy_filters::EnvoyFilters;
@@ -113,6 +113,8 @@ struct SnapshotBase {
     client_files: ClientFiles,
     /// Rules make clients ask servers for who they are.
     accounts_by_rules: bool,
+    /// A rule makes clients check the names of servers that a ServiceEntry lists.
+    names_by_rules: bool,
     networks: Networks,
     /// Names that proxies resolve have several localities, and it matters which is near.
     resolved_near: bool,
@@ -523,6 +525,7 @@ impl SnapshotBase {
             failover: FailoverLabels::new(&rules, world),
             client_credentials: ClientCredentials::new(world),
             accounts_by_rules: require_accounts(&rules),
+            names_by_rules: require_names(&rules),
             rules,
             policies,
             tokens: TokenProviders::default(),

@@ -39,9 +39,10 @@ async fn endpoints_are_counted_by_cluster_where_that_is_wanted() {
         assert!(!text.contains(&format!("{metric}{{")), "{text}");
     }
     let discovery = place().env("PILOT_ENABLE_CLUSTER_METRICS", "true").start();
-    for metric in metrics {
+    // Two endpoints of one locality.
+    for (metric, expected) in metrics.into_iter().zip([1.0, 2.0]) {
         let of = |cluster: &str| format!("{metric}{{cluster=\"{cluster}\"}}");
-        assert_eq!(discovery.figure(&of(B)), Some(2.0), "{metric}");
+        assert_eq!(discovery.figure(&of(B)), Some(expected), "{metric}");
         let empty = of("outbound|80||empty.demo.svc.cluster.local");
         assert_eq!(discovery.figure(&empty), Some(0.0), "{metric}");
     }

@@ -610,19 +610,20 @@ fn servers_of_an_entry_prove_the_names_that_it_lists() {
 /// A name that an endpoint alone brings comes to the cluster although nothing else has changed.
 #[test]
 fn a_rule_whose_names_are_an_entrys_follows_them() {
-    use crate::rules::destination_rule::require_accounts;
+    use crate::rules::destination_rule::{require_accounts, require_names};
     use crate::scope::Rules;
     for (tls, expected) in [
-        ("mode: SIMPLE", true),
-        ("mode: ISTIO_MUTUAL", true),
-        ("mode: SIMPLE, subjectAltNames: [e.example]", false),
-        ("mode: DISABLE", false),
+        ("mode: SIMPLE", [false, true]),
+        ("mode: ISTIO_MUTUAL", [true, false]),
+        ("mode: SIMPLE, subjectAltNames: [e.example]", [false, false]),
+        ("mode: DISABLE", [false, false]),
     ] {
         let mut world = world();
         let spec = format!("host: a\ntrafficPolicy: {{tls: {{{tls}}}}}");
         destination_rule(&mut world, "d", 1, &spec);
         let rules = Rules::new(&world, &Settings::default());
-        assert_eq!(require_accounts(&rules), expected, "{tls}");
+        let found = [require_accounts(&rules), require_names(&rules)];
+        assert_eq!(found, expected, "{tls}");
     }
 }
 
