@@ -165,6 +165,7 @@ fn what_a_wrapper_leaves_ends_with_it() {
         .start();
     let pid = until("the child", || fs::read_to_string(&child).ok());
     let pid = pid.trim().parse().unwrap();
+    agent.wait_log("epoch 0 started");
     kill(agent.proxy_pid(0), libc::SIGKILL);
     agent.wait_log_times("epoch 0 started", 2);
     until("the child's end", || (!is_alive(pid)).then_some(()));
