@@ -106,7 +106,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Whether they show that the epoch that was asked for is LIVE.
+    /// Returns true if they show that the epoch that was asked for is LIVE.
     #[must_use]
     pub(crate) const fn show_live(self) -> bool {
         self.same_epoch && self.workers

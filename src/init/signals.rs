@@ -126,7 +126,7 @@ pub(crate) fn release() {
     sys::hold_signals(Inherited::get().mask);
 }
 
-/// Whether one that is held back asks for the end.
+/// Returns true if a signal that is held back asks for the end.
 pub(crate) fn end_is_asked() -> bool {
     let ends = bit(signal::SIGTERM) | bit(signal::SIGINT) | bit(signal::SIGQUIT);
     sys::pending_signals() & ends != 0

@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// What a sink finds wrong with a body, which may hold what no text can.
+    /// The findings of a sink about a body, which may hold values that no text can.
     fn findings_of(kind: &str, spec: &serde_json::Value) -> Vec<String> {
         let mut groups = ["networking.istio.io", "security.istio.io"].into_iter();
         let kind = groups.find_map(|group| config::named(group, kind)).unwrap();

@@ -21,6 +21,9 @@ use sys::signal;
 /// ten short turns a second.
 const WATCH_PAUSE: Duration = Duration::from_millis(100);
 
+/// The signal that the agent's own writes raise, when the reader of its log has gone.
+const PIPE: u8 = 13;
+
 impl EventLoop {
     /// Drains every source that is ready: signals first and past the queue, so that nothing stands between them and whom
     /// they are for, then the others as they come, clients of the status port included.
@@ -100,8 +103,7 @@ impl EventLoop {
     /// Says once that a signal means nothing.
     pub(super) fn ignore_signal(&mut self, number: u8) {
         let bit = 1_u64 << number.saturating_sub(1).min(63);
-        // The agent's own writes raise PIPE.
-        if self.ignored & bit == 0 && number != 13 {
+        if self.ignored & bit == 0 && number != PIPE {
             log::info!("signal {number} ignored, not forwarded to the proxy");
         }
         self.ignored |= bit;

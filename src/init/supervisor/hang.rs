@@ -139,7 +139,7 @@ impl Supervisor {
         self.hangs(silent, out);
     }
 
-    /// Whether somebody has stopped the newest, which was silent beside its draining parent.
+    /// Handles the reply about the newest, which was silent beside its draining parent: one that was stopped hangs.
     pub(super) fn newest_seen(&mut self, epoch: Epoch, reply: Reply, out: &mut Vec<Action>) {
         let asked = self.newest.as_ref().filter(|newest| newest.epoch == epoch);
         if asked.is_some_and(Process::serves)

@@ -219,7 +219,7 @@ struct PortSettings<'a> {
     detection: Option<&'a OutlierDetection>,
 }
 
-/// What the mesh says of the versions of HTTP.
+/// The settings of the mesh for the versions of HTTP.
 #[derive(Clone, Copy, Debug)]
 struct VersionsOfMesh {
     /// Connections to ports of HTTP/1 are upgraded unless a rule says otherwise.

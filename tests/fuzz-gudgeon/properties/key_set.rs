@@ -1,5 +1,5 @@
-//! What must hold of a set of keys that an issuer publishes, whatever its bytes are. Asked by the fuzzer, and by a test with its
-//! examples.
+//! The properties of a set of keys that an issuer publishes, whatever its bytes are. The fuzzer asks for them, and a test with its
+//! examples does.
 
 use api::security::{KeySet, MOST_KEYS};
 use serde_json::Value;

@@ -364,7 +364,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     listener.map(TcpListener::from_std)
 }
 
-/// Whether it is for want of IPv6 that all addresses cannot be had.
+/// Returns true if all addresses cannot be had for want of IPv6.
 fn lacks_ipv6(address: SocketAddr, error: &io::Error) -> bool {
     address.ip().is_unspecified() && address.is_ipv6() && sys::is_not_there(error)
 }

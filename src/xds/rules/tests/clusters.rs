@@ -650,7 +650,7 @@ fn a_servers_own_cluster_has_the_limits_of_its_service() {
     assert!(one.typed_extension_protocol_options.is_empty());
 }
 
-/// What some workloads say of their connections is for none that come to them.
+/// A rule for some workloads is for connections of theirs, and for none that come to them.
 #[test]
 fn a_rule_for_some_workloads_sets_no_limits_of_a_server() {
     let mut world = world();

@@ -334,7 +334,7 @@ fn a_conflict_of_shared_clusters_is_told_as_long_as_a_proxy_has_them() {
     assert_eq!(invalid(&last).len(), 0);
 }
 
-/// What is told of the endpoints of a service is told of those that it has.
+/// Messages about the endpoints of a service are about those that it has.
 #[test]
 fn endpoints_that_come_to_be_refused_are_told() {
     let mut world = world("");
