@@ -110,7 +110,7 @@ impl AffectedProxies {
             && is_same(&older.networks, &newer.networks)
             && older.plaintext == newer.plaintext
             && base.near_by_rules == later.near_by_rules
-            && base.accounts_by_rules == later.accounts_by_rules
+            && base.checks_by_rules == later.checks_by_rules
             && base.resolved_near == later.resolved_near
             && base.client_credentials == later.client_credentials
             && base.beside == later.beside

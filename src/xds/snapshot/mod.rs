@@ -111,10 +111,7 @@ struct SnapshotBase {
     failover: FailoverLabels,
     client_credentials: ClientCredentials,
     client_files: ClientFiles,
-    /// Rules make clients ask servers for who they are.
-    accounts_by_rules: bool,
-    /// A rule makes clients check the names of servers that a ServiceEntry lists.
-    names_by_rules: bool,
+    checks_by_rules: ServerChecks,
     networks: Networks,
     /// Names that proxies resolve have several localities, and it matters which is near.
     resolved_near: bool,
@@ -124,6 +121,15 @@ struct SnapshotBase {
     refused_endpoints: RefusedEndpoints,
     /// As in [`Snapshot::size`].
     rule_pieces: usize,
+}
+
+/// The checks that rules make clients do of the servers that they call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ServerChecks {
+    /// Some rule makes clients ask servers for who they are.
+    accounts: bool,
+    /// Some rule makes clients check the names of servers that a ServiceEntry lists.
+    names: bool,
 }
 
 /// The key of a set: that of its shared part, and its own parts by name and version.
@@ -524,8 +530,10 @@ impl SnapshotBase {
             near_by_rules: have_localities(&rules),
             failover: FailoverLabels::new(&rules, world),
             client_credentials: ClientCredentials::new(world),
-            accounts_by_rules: require_accounts(&rules),
-            names_by_rules: require_names(&rules),
+            checks_by_rules: ServerChecks {
+                accounts: require_accounts(&rules),
+                names: require_names(&rules),
+            },
             rules,
             policies,
             tokens: TokenProviders::default(),

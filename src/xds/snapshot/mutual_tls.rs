@@ -146,8 +146,8 @@ impl Snapshot {
             return false;
         }
         // Accounts are in clusters only where these check who answers; those of a ServiceEntry also where a rule has TLS of its own.
-        let of_entry = base.names_by_rules && service.registry == Registry::External;
-        !(has_tls || base.accounts_by_rules || of_entry)
+        let of_entry = base.checks_by_rules.names && service.registry == Registry::External;
+        !(has_tls || base.checks_by_rules.accounts || of_entry)
             || accounts(&self.world, service) == accounts(world, service)
     }
 
