@@ -123,17 +123,25 @@ impl<'a> EffectivePolicy<'a> {
     }
 }
 
-/// Returns true if a rule makes clients check the accounts of servers, whatever the mesh does.
-pub(crate) fn require_accounts(rules: &Rules) -> bool {
-    any_tls(rules, |tls| tls.mode() == TlSmode::IstioMutual)
+/// The checks that rules make clients do of the servers that they call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ServerChecks {
+    /// Some rule makes clients check the accounts of servers, whatever the mesh does.
+    pub(crate) accounts: bool,
+    /// Some rule makes clients check the names that a ServiceEntry lists.
+    pub(crate) names: bool,
 }
 
-/// Returns true if a rule makes clients check the names that a ServiceEntry lists.
-pub(crate) fn require_names(rules: &Rules) -> bool {
-    any_tls(rules, |tls| {
-        let is_own = matches!(tls.mode(), TlSmode::Simple | TlSmode::Mutual);
-        is_own && tls.subject_alt_names.is_empty()
-    })
+impl ServerChecks {
+    pub(crate) fn of(rules: &Rules) -> Self {
+        Self {
+            accounts: any_tls(rules, |tls| tls.mode() == TlSmode::IstioMutual),
+            names: any_tls(rules, |tls| {
+                let is_own = matches!(tls.mode(), TlSmode::Simple | TlSmode::Mutual);
+                is_own && tls.subject_alt_names.is_empty()
+            }),
+        }
+    }
 }
 
 fn any_tls(rules: &Rules, counts: impl Fn(&ClientTlsSettings) -> bool) -> bool {

@@ -65,7 +65,7 @@ use crate::resources::listeners::outbound::OutboundParameters;
 use crate::resources::mesh::Mesh;
 use crate::resources::networks::Networks;
 use crate::resources::routes::RouteParameters;
-use crate::rules::destination_rule::{have_localities, require_accounts, require_names};
+use crate::rules::destination_rule::{ServerChecks, have_localities};
 use crate::rules::envoy_filter::PatchIds;
 use crate::rules::request_authentication::TokenProviders;
 use crate::scope::envoy_filters::EnvoyFilters;
@@ -121,15 +121,6 @@ struct SnapshotBase {
     refused_endpoints: RefusedEndpoints,
     /// As in [`Snapshot::size`].
     rule_pieces: usize,
-}
-
-/// The checks that rules make clients do of the servers that they call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ServerChecks {
-    /// Some rule makes clients ask servers for who they are.
-    accounts: bool,
-    /// Some rule makes clients check the names of servers that a ServiceEntry lists.
-    names: bool,
 }
 
 /// The key of a set: that of its shared part, and its own parts by name and version.
@@ -530,10 +521,7 @@ impl SnapshotBase {
             near_by_rules: have_localities(&rules),
             failover: FailoverLabels::new(&rules, world),
             client_credentials: ClientCredentials::new(world),
-            checks_by_rules: ServerChecks {
-                accounts: require_accounts(&rules),
-                names: require_names(&rules),
-            },
+            checks_by_rules: ServerChecks::of(&rules),
             rules,
             policies,
             tokens: TokenProviders::default(),

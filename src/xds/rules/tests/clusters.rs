@@ -610,7 +610,7 @@ fn servers_of_an_entry_prove_the_names_that_it_lists() {
 /// A name that an endpoint alone brings comes to the cluster although nothing else has changed.
 #[test]
 fn a_rule_whose_names_are_an_entrys_follows_them() {
-    use crate::rules::destination_rule::{require_accounts, require_names};
+    use crate::rules::destination_rule::ServerChecks;
     use crate::scope::Rules;
     for (tls, expected) in [
         ("mode: SIMPLE", [false, true]),
@@ -622,8 +622,8 @@ fn a_rule_whose_names_are_an_entrys_follows_them() {
         let spec = format!("host: a\ntrafficPolicy: {{tls: {{{tls}}}}}");
         destination_rule(&mut world, "d", 1, &spec);
         let rules = Rules::new(&world, &Settings::default());
-        let found = [require_accounts(&rules), require_names(&rules)];
-        assert_eq!(found, expected, "{tls}");
+        let checks = ServerChecks::of(&rules);
+        assert_eq!([checks.accounts, checks.names], expected, "{tls}");
     }
 }
 
