@@ -45,7 +45,7 @@ pub use index::{
     usable,
 };
 pub use list::ListedPart;
-pub(crate) use served_kinds::ServedKinds;
+pub(crate) use served_kinds::{MaxAge, ServedKinds};
 pub use status_queue::Subject;
 pub use store::{Change, Changes, Freshness, Reader, WithoutRoom, Writer, store};
 pub use watcher::{ObjectSource, Selection, WatchTiming, Watcher};

@@ -1,8 +1,9 @@
 //! The kinds that an API server has: its own differ by its version, and others come and go.
 
+mod answer_cell;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use api::backoff::Backoff;
 use api::log_repeats::LogRepeatLimiter;
@@ -10,12 +11,13 @@ use kube::core::Request;
 use kube::core::params::ListParams;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use tokio::time::Instant;
 
 use super::connect::{Cluster, REQUEST};
 use super::failure::{Action, Failure};
 use super::watcher::{ServerRecovery, WatchTiming};
 use crate::kind::Resource;
+use answer_cell::AnswerCell;
+pub(crate) use answer_cell::MaxAge;
 
 #[derive(Deserialize)]
 struct ApiResourceList {
@@ -48,58 +50,6 @@ struct ApiGroupVersion {
 
 type GroupVersion = (&'static str, &'static str);
 
-/// The last answer to one request.
-#[derive(Debug)]
-struct LastAnswer<T> {
-    at: Instant,
-    found: Result<T, Failure>,
-}
-
-/// The last answer, locked during the request: one answer serves all who ask meanwhile.
-#[derive(Debug)]
-struct AnswerCell<T>(tokio::sync::Mutex<Option<LastAnswer<T>>>);
-
-impl<T> Default for AnswerCell<T> {
-    fn default() -> Self {
-        Self(tokio::sync::Mutex::default())
-    }
-}
-
-impl<T> AnswerCell<T> {
-    /// Reads an answer that is at most `fresh` old; `ask` gets another one.
-    ///
-    /// # Errors
-    /// The request failed.
-    async fn read<R>(
-        &self,
-        fresh: Duration,
-        ask: impl Future<Output = Result<T, Failure>>,
-        read: impl FnOnce(&T) -> R,
-    ) -> Result<R, Failure> {
-        let asked = Instant::now();
-        let mut last = self.0.lock().await;
-        // A failure serves those who waited for it: each of them would wait as long for a server that is silent.
-        let is_fresh = |last: &LastAnswer<T>| {
-            last.at >= asked || (last.found.is_ok() && last.at.elapsed() < fresh)
-        };
-        let answer = match last.take().filter(is_fresh) {
-            Some(answer) => answer,
-            None => {
-                let found = ask.await;
-                LastAnswer {
-                    at: Instant::now(),
-                    found,
-                }
-            }
-        };
-        last.insert(answer)
-            .found
-            .as_ref()
-            .map(read)
-            .map_err(Clone::clone)
-    }
-}
-
 /// The plural names of the kinds in one version of a group.
 type KindsCell = Arc<AnswerCell<BTreeSet<String>>>;
 
@@ -124,8 +74,8 @@ impl ServedKinds {
         }
     }
 
-    /// Returns the newest version in which the server has the kind, by answers that are at most `fresh` old. `versions`: the
-    /// oldest first.
+    /// Returns the newest version in which the server has the kind, by answers that are at most so old. `versions`: the oldest
+    /// first.
     ///
     /// # Errors
     /// The request failed.
@@ -134,10 +84,10 @@ impl ServedKinds {
         group: &'static str,
         versions: &[&'static str],
         plural: &str,
-        fresh: Duration,
+        most: MaxAge,
     ) -> Result<Option<&'static str>, Failure> {
         for &version in versions.iter().rev() {
-            if self.has((group, version), plural, fresh).await? {
+            if self.has((group, version), plural, most).await? {
                 return Ok(Some(version));
             }
         }
@@ -148,24 +98,27 @@ impl ServedKinds {
         &self,
         (group, version): GroupVersion,
         plural: &str,
-        fresh: Duration,
+        most: MaxAge,
     ) -> Result<bool, Failure> {
-        let may_have = |served: &GroupVersions| {
+        let has_version = |served: &GroupVersions| {
             let version = format!("{group}/{version}");
-            served
-                .as_ref()
-                .is_none_or(|served| served.contains(&version))
+            served.as_ref().map(|served| served.contains(&version))
         };
+        let (MaxAge::Fixed(least) | MaxAge::Settling(least)) = most;
         let groups = self.cluster.group_versions();
-        if !self.groups.read(fresh, groups, may_have).await? {
-            return Ok(false);
-        }
+        let of_groups = self.groups.read(MaxAge::Fixed(least), groups, has_version);
+        let most = match of_groups.await? {
+            Some(false) => return Ok(false),
+            Some(true) => most,
+            // The version's own answer is the only one that tells of its group.
+            None => MaxAge::Fixed(least),
+        };
         let cell = {
             let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(answers.entry((group, version)).or_default())
         };
         let kinds = self.cluster.serves(group, version);
-        cell.read(fresh, kinds, |plurals| plurals.contains(plural))
+        cell.read(most, kinds, |plurals| plurals.contains(plural))
             .await
     }
 }
@@ -286,7 +239,9 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::{sleep, timeout};
+    use std::time::Duration;
+
+    use tokio::time::{Instant, sleep, timeout};
 
     use super::*;
     use crate::kubernetes::fake::{Fake, Fault};
@@ -294,7 +249,7 @@ mod tests {
     const NETWORKING: &str = "networking.istio.io";
     const SECURITY: &str = "security.istio.io";
     const VERSIONS: [&str; 2] = ["v1beta1", "v1"];
-    const LONG: Duration = Duration::from_secs(3600);
+    const LONG: MaxAge = MaxAge::Fixed(Duration::from_secs(3600));
 
     async fn fake() -> (Fake, ServedKinds) {
         let fake = Fake::start().await;
@@ -321,7 +276,12 @@ mod tests {
         }
         // The groups, and both versions.
         assert_eq!(fake.count("get"), 3);
-        let found = served.newest(NETWORKING, &VERSIONS, "gateways", Duration::ZERO);
+        let found = served.newest(
+            NETWORKING,
+            &VERSIONS,
+            "gateways",
+            MaxAge::Fixed(Duration::ZERO),
+        );
         assert_eq!(found.await, Ok(Some("v1")));
         assert_eq!(fake.count("get"), 5);
     }

@@ -24,7 +24,9 @@ use self::current_status::StatusPage;
 use self::written_statuses::{ServerSideApply, WrittenStatuses};
 use crate::kind::{Key, Resource};
 use crate::kubernetes::status_queue::{Attempt, GroupResource, Next, StatusQueue, Subject};
-use crate::kubernetes::{Action, Cause, Cluster, Failure, REQUEST, ServedKinds, WatchTiming};
+use crate::kubernetes::{
+    Action, Cause, Cluster, Failure, MaxAge, REQUEST, ServedKinds, WatchTiming,
+};
 
 /// The field manager: what it has applied before, and applies no more, the server removes.
 const MANAGER: &str = "gudgeon-discovery";
@@ -339,7 +341,9 @@ async fn find_kinds(served: &ServedKinds, kinds: &[&'static Kind]) -> Result<Kin
     let mut all = Kinds::new();
     for kind in kinds {
         let (group, name) = (kind.group, kind.plural);
-        let newest = served.newest(group, kind.versions, name, FRESH).await?;
+        let newest = served
+            .newest(group, kind.versions, name, MaxAge::Fixed(FRESH))
+            .await?;
         if let Some(version) = newest {
             let resource = Resource {
                 group,

@@ -21,7 +21,7 @@ use crate::contribution::{Configuration, ConfigurationKind, EachKind};
 use crate::kind::{Kind, Resource};
 use crate::kubernetes::connect::Cluster;
 use crate::kubernetes::failure::Failure;
-use crate::kubernetes::served_kinds::ServedKinds;
+use crate::kubernetes::served_kinds::{MaxAge, ServedKinds};
 use crate::kubernetes::store::{Changes, Reader, Writer, store};
 use crate::kubernetes::watcher::{
     ObjectSource as _, Selection, ServerRecovery, WatchTiming, Watcher,
@@ -354,7 +354,7 @@ impl Looking {
         loop {
             pauses.begin();
             let name = self.resource.name;
-            let version = self.version().await;
+            let version = self.version(lost).await;
             if let Ok(found) = &version
                 && !std::mem::replace(&mut is_known, true)
                 && self.installed.is_the_last_of_none(found.is_some())
@@ -408,11 +408,16 @@ impl Looking {
         }
     }
 
-    /// Returns the version in which the server has the kind.
-    async fn version(&self) -> Result<Option<&'static str>, Failure> {
+    /// Returns the version in which the server has the kind, which it has lost at that time.
+    async fn version(&self, lost: Option<Instant>) -> Result<Option<&'static str>, Failure> {
         let Resource { group, name, .. } = self.resource;
-        // Together with `again`: an installed kind is found within ten seconds.
+        // Together with `again`: a kind of a group that is installed is found within ten seconds.
         let fresh = self.again / 8;
-        self.served.newest(group, self.versions, name, fresh).await
+        // The last answer still has a kind that is lost.
+        let most = match lost {
+            Some(_) => MaxAge::Fixed(fresh),
+            None => MaxAge::Settling(fresh),
+        };
+        self.served.newest(group, self.versions, name, most).await
     }
 }

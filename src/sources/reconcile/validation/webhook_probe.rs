@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::ServiceReference;
 use crate::kind::{ENDPOINT_SLICES, Resource};
-use crate::kubernetes::{Action, Cause, Cluster, Failure, ServedKinds};
+use crate::kubernetes::{Action, Cause, Cluster, Failure, MaxAge, ServedKinds};
 use crate::reconcile::probe_token::ProbeToken;
 use crate::reconcile::reconcile_status::ReconcileStatuses;
 
@@ -179,7 +179,7 @@ impl WebhookProbe {
             )));
         }
         let served = ServedKinds::new(self.cluster.clone());
-        let newest = served.newest(GROUP, &VERSIONS, GATEWAYS, Duration::ZERO);
+        let newest = served.newest(GROUP, &VERSIONS, GATEWAYS, MaxAge::Fixed(Duration::ZERO));
         let Some(version) = newest.await? else {
             return Ok(ProbeOutcome::NoKind);
         };
