@@ -20,13 +20,15 @@ CLIENTS = 4
 ZONES = 3
 # What etcd writes at once.
 WRITES = 128
+# A user's cluster: the mesh's kinds, its webhooks and its Services.
+INSTALLED = ["build/kubernetes/crds.yaml", "build/kubernetes/all.yaml"]
 
 
 class ApiServer:
     """A running server with that many services, each endpoint of which is a Pod once these are written. It ends with this program,
     however that ends."""
 
-    def __init__(self, services, endpoints):
+    def __init__(self, services=0, endpoints=0):
         self.services, self.endpoints = services, endpoints
 
     def __enter__(self):
@@ -79,6 +81,13 @@ class ApiServer:
         pod = json.dumps(running_pod(service, at, address(service, at)))
         texts = {"key": f"/registry/pods/{NAMESPACE}/{pod_name(service, at)}", "value": pod}
         return {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+
+    def install(self):
+        """Installs gudgeon as its users do; nothing runs there."""
+        files = [word for path in INSTALLED for word in ("-f", path)]
+        for command in ["apply", *files], ["wait", "--for=condition=established", "-f", INSTALLED[0]]:
+            kubectl = ["target/kube/kubectl", f"--kubeconfig={self.run}/kubeconfig", *command]
+            subprocess.run(kubectl, check=True, stdout=subprocess.DEVNULL)
 
     def change(self, service, last):
         """Gives a service's last endpoint that address; `None`: the one that it had at first."""

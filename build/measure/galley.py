@@ -20,11 +20,11 @@ FILES, SINKS, CHANGES, MANIFESTS = 10_000, 200, 1000, 1000
 
 
 class Galley(gudgeon.Server):
-    """A running `gudgeon galley` over a directory with that many rules."""
+    """A running `gudgeon galley` over a directory with that many rules, or an API server."""
 
     PAUSE = 0.01
 
-    def __init__(self, folder, rules, program=gudgeon.GUDGEON):
+    def __init__(self, folder, rules, program=gudgeon.GUDGEON, api_server=None):
         super().__init__(folder, "gudgeon galley")
         self.rules, self.ca = rules, f"{folder}/ca.pem"
         self.directory, mesh = f"{self.folder}/rules", f"{self.folder}/mesh.yaml"
@@ -32,11 +32,12 @@ class Galley(gudgeon.Server):
         write(self.directory, rules)
         with open(mesh, "w") as file:
             file.write("{}\n")
+        source = f"--kubeconfig={api_server.run}/kubeconfig" if api_server else f"--configPath={self.directory}"
         self.command = [
-            program, "galley", f"--configPath={self.directory}", f"--meshConfigFile={mesh}", "--insecure",
+            program, "galley", source, f"--meshConfigFile={mesh}", "--insecure",
             "--server-address=tcp://127.0.0.1:0", "--validation-port=0", "--enable-validation",
             f"--validation.tls.clientCertificate={folder}/leaf.pem", f"--validation.tls.privateKey={folder}/leaf-key.pem",
-            "--enable-reconcileWebhookConfiguration=false",
+            *gudgeon.UNPROBED,
             f"--monitoringPort={monitoring}", "--ctrlz_port=0", "--livenessProbePath=", "--readinessProbePath=",
         ]
 

@@ -14,16 +14,13 @@ import discovery
 import galley
 import gudgeon
 import measure
+from api_server import ApiServer
 
 REQUESTS = 10
 # A minute in which nobody asks; a part of it where a figure is to be had soon.
 QUIET, QUIET_QUICKLY = 60, 10
-
-
-def processor(pid):
-    """Milliseconds that its threads have run, also those that have ended: the kernel's clock of a process has the number of its
-    process, inverted, and 2 for what the scheduler counted."""
-    return time.clock_gettime_ns(~pid << 3 | 2) / 1e6
+# Roles that read one are named after it.
+API_SERVER = "API server"
 
 
 def pages(server, paths):
@@ -32,42 +29,69 @@ def pages(server, paths):
         server.get(paths[number % len(paths)])
 
 
+@contextlib.contextmanager
+def places():
+    """A folder, and a copy of the program in memory: from a disk the kernel maps whole blocks of its cache around each page that is
+    needed, large or small as the file happened to be written or read (7.1 to 7.9 MB for copies of one program)."""
+    with (
+        tempfile.TemporaryDirectory(dir=measure.POD_MEMORY) as memory,
+        tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder,
+    ):
+        yield folder, shutil.copy(gudgeon.GUDGEON, memory)
+
+
+def beside_each_other(folder, program, api_server):
+    """The roles, each without a cluster and with an API server."""
+    role = {"program": program}
+    with_server = {"program": program, "api_server": api_server}
+    return {
+        "injector": gudgeon.Injector(folder, "idle", **role),
+        "injector, fragment": gudgeon.Injector(folder, "idle fragment", *gudgeon.FRAGMENT, **role),
+        f"injector, {API_SERVER}": gudgeon.Injector(folder, "idle", **with_server),
+        "discovery": discovery.Discovery(folder, 0, **role),
+        f"discovery, {API_SERVER}": discovery.Discovery(folder, 0, **with_server),
+        "galley": galley.Galley(folder, 0, **role),
+        f"galley, {API_SERVER}": galley.Galley(folder, 0, **with_server),
+        "all": gudgeon.All(folder, "idle all", **role),
+        f"all, {API_SERVER}": gudgeon.All(folder, "idle all", **with_server),
+    }
+
+
+def look_in(folder, running):
+    """The ten requests to each."""
+    injection = gudgeon.review(folder, "idle review", gudgeon.pod())
+    validation = galley.review(folder, "idle rule", galley.rule())
+    for name, server in running.items():
+        match name.split(",")[0]:
+            case "injector":
+                server.load(injection, REQUESTS)
+            case "discovery":
+                pages(server, ["/ready", "/debug/registryz", "/debug/configz"])
+            case "galley":
+                server.reviews(validation, REQUESTS)
+            case "all":
+                pages(server, ["/ready", "/metrics", "/debug"])
+
+
 @functools.cache
 def roles(quick):
-    """Of each role the kB that are resident, and the ms of processor time that a quiet minute takes.
-
-    The program lies in memory: from a disk the kernel maps whole blocks of its cache around each page that is needed, large or
-    small as the file happened to be written or read (7.1 to 7.9 MB for copies of one program)."""
-    with contextlib.ExitStack() as stack:
-        memory = stack.enter_context(tempfile.TemporaryDirectory(dir=measure.POD_MEMORY))
-        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE))
-        program = shutil.copy(gudgeon.GUDGEON, memory)
-        injection = gudgeon.review(folder, "idle review", gudgeon.pod())
+    """Of each role the kB that are resident, and the ms of processor time that a quiet minute takes."""
+    with places() as (folder, program), ApiServer() as api_server, contextlib.ExitStack() as stack:
+        api_server.install()
         galley.certificates(folder)
-        validation = galley.review(folder, "idle rule", galley.rule())
-        running = {
-            "injector": gudgeon.Injector(folder, "idle", program=program),
-            "injector, fragment": gudgeon.Injector(folder, "idle fragment", *gudgeon.FRAGMENT, program=program),
-            "discovery": discovery.Discovery(folder, 0, program),
-            "galley": galley.Galley(folder, 0, program),
-            "all": gudgeon.All(folder, "idle all", program),
-        }
+        running = beside_each_other(folder, program, api_server)
         for server in running.values():
             stack.enter_context(server)
-        for kind in "injector", "injector, fragment":
-            running[kind].load(injection, REQUESTS)
-        running["galley"].reviews(validation, REQUESTS)
-        pages(running["discovery"], ["/ready", "/debug/registryz", "/debug/configz"])
-        pages(running["all"], ["/ready", "/metrics", "/debug"])
+        look_in(folder, running)
         seconds = QUIET_QUICKLY if quick else QUIET
         # The first second after a request is not a quiet one.
         time.sleep(1)
-        before = {name: processor(server.process.pid) for name, server in running.items()}
+        before = {name: server.processor() for name, server in running.items()}
         time.sleep(seconds)
         return {
             name: {
                 "resident": server.resident(),
-                "processor": (processor(server.process.pid) - before[name]) * QUIET / seconds,
+                "processor": (server.processor() - before[name]) * QUIET / seconds,
             }
             for name, server in running.items()
         }
