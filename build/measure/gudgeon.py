@@ -30,8 +30,19 @@ UNPROBED = ["--enable-reconcileWebhookConfiguration=false"]
 # The pod's workload, in its label.
 WORKLOAD = "web00000000"
 RATE = 500
+# Reviews of 1 MB a second, and the environment variables that make a pod as large: near to what is read of values, which are bounded.
+LARGE_RATE, LARGE_VARIABLES, LARGE_BYTES = 10, 5000, 1_000_000
 # The share of a round that the machine may have held up the server or its client: 99 of 100 is what the worst hundredth met.
 STALLED = 0.01
+# The share of a round that others may have run on the server's core, the meter of stalls among them.
+OTHERS = 0.05
+
+
+def busy(core):
+    """Milliseconds that the core has run anything."""
+    _name, *ticks = next(line.split() for line in measure.contents("/proc/stat").splitlines() if line.startswith(f"cpu{core} "))
+    user, nice, system, _idle, _iowait, *interrupts = (int(tick) for tick in ticks[:8])
+    return (user + nice + system + sum(interrupts)) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
 def on(core):
@@ -132,6 +143,17 @@ class Injector(Server):
         command += [word for key, value in more.items() for word in (f"--{key}", str(value))]
         return subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=on(CLIENT_CORE))
 
+    def load_beside(self, large, review, count):
+        """The figures of that many reviews at their rate beside large ones, and the seconds that others ran on the server's core: its
+        own threads wait for each other there. The client of the large ones gives way to the other, whose delays would look like the
+        server's."""
+        before = busy(SERVER_CORE) - self.processor()
+        with self.loading(large, count * LARGE_RATE // RATE, rate=LARGE_RATE, connections=1) as client:
+            os.setpriority(os.PRIO_PROCESS, client.pid, 19)
+            run = self.load(review, count, rate=RATE, warm=200, connections=16)
+            figures(client)
+        return run, (busy(SERVER_CORE) - self.processor() - before) / 1000
+
     def load(self, review, count, **more):
         """Its figures, with what one answer cost in µs."""
         with self.loading(review, count, **more) as client:
@@ -200,6 +222,13 @@ def pod(containers=2, annotations=0):
         "priority": 0, "enableServiceLinks": True, "preemptionPolicy": "PreemptLowerPriority",
     }
     return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": {}}
+
+
+def large_pod():
+    of, value = pod(), "a" * (LARGE_BYTES // LARGE_VARIABLES)
+    variables = ({"name": f"NAME_{number}", "value": value} for number in range(LARGE_VARIABLES))
+    of["spec"]["containers"][0]["env"].extend(variables)
+    return of
 
 
 def written(path, value):
@@ -272,19 +301,23 @@ class Stalls:
         return sum(float(meter.stdout.readline()) for meter in self.meters)
 
 
-def latencies(injectors, asked, rounds, count):
-    """From when a review was due until its answer was there, 99 of 100, in µs, and half of them. A round in which the server
-    had to wait for its core, or nobody could run, says little about the server: its 99 of 100 are told, and not judged,
-    when there was no other. On a busy machine that takes four times the rounds."""
+def latencies(injectors, asked, rounds, count, large=None):
+    """From when a review was due until its answer was there, 99 of 100, in µs, and half of them; with a `large` review, beside
+    that one. A round in which the server had to wait for its core, or nobody could run, says little about the server: its 99 of
+    100 are told, and not judged, when there was no other. On a busy machine that takes four times the rounds."""
     found = {}
     with Stalls() as stalls:
         for injector in injectors:
             alone, noisy = [], []
             while len(alone) < rounds and len(alone) + len(noisy) < 4 * rounds:
                 stalls.seconds()
-                run = injector.load(asked, count, rate=RATE, warm=200, connections=16)
-                stalled = run["waiting_seconds"] + stalls.seconds()
-                (alone if stalled < STALLED * run["seconds"] else noisy).append(run)
+                if large:
+                    run, stalled = injector.load_beside(large, asked, count)
+                else:
+                    run = injector.load(asked, count, rate=RATE, warm=200, connections=16)
+                    stalled = run["waiting_seconds"]
+                stalled += stalls.seconds()
+                (alone if stalled < (OTHERS if large else STALLED) * run["seconds"] else noisy).append(run)
             taken = alone or noisy
             found[injector.name] = {key: statistics.median(run[key] for run in taken) for key in ("p50", "p99")}
             found[injector.name]["alone"] = len(alone)
@@ -437,6 +470,8 @@ def all_of_it(quick):
         kinds = [stack.enter_context(injector) for injector in kinds]
         found["costs"] = costs(kinds, asked, rounds, count)
         found["latencies"] = latencies(kinds, asked, 3, 1500)
+        large = review(folder, "large", large_pod())
+        found["latencies beside"] = latencies(kinds, asked, *((2, 750) if quick else (3, 1500)), large)
         found["kept"] = kept(folder, asked, reviews, reloads)
         found["reviews"], found["reloads"] = reviews, reloads
         found["growth"] = growth(folder, rounds, 100 if quick else 200)

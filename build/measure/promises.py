@@ -153,11 +153,14 @@ def of_gudgeon(found, quick):
             figure("  in the middle of all rounds", f"{1e6 / took[key]:.0f}")
         figure("  on the wall, the client beside it", f"{took['wall']:.0f}")
         figure("  of that TLS and HTTP, as GET /ready shows", f"{took['ready']:.0f} µs")
-    for name, took in found["latencies"].items():
-        what = f"99 of 100 at {gudgeon.RATE} a second, {name} template"
+    rate, large = f"99 of 100 at {gudgeon.RATE} a second", f"beside {gudgeon.LARGE_RATE} of 1 MB"
+    rounds = {f"{rate}, {name} template": took for name, took in found["latencies"].items()}
+    rounds |= {f"{rate}, {large}, {name} template": took for name, took in found["latencies beside"].items()}
+    for what, took in rounds.items():
         shown, promised = f"{took['p99'] / 1000:.2f} ms", f"{limits['latency'] / 1000:.0f} ms"
-        # The promise may hold in rounds that were disturbed; that it does not says nothing then.
-        if took["alone"] or took["p99"] <= limits["latency"]:
+        # The promise may hold in rounds that were disturbed; that it does not says nothing then. Nor does it in a few seconds beside
+        # large reviews, because the server's own threads share the core, a time slice of the kernel's for each.
+        if took["p99"] <= limits["latency"] or (took["alone"] and not (quick and large in what)):
             one(what, took["p99"], "latency", shown, promised, room)
         else:
             row(what, shown, promised, "noisy")
