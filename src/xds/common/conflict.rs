@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::model::{ObjectRef, ServiceKey};
 
 /// One thing that was left out, and why. Told by metrics and pages.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Conflict {
     pub metric: &'static str,
     /// The name in conflict: of a listener, of a cluster, a domain.
@@ -181,6 +181,13 @@ impl Conflicts {
     }
 }
 
+impl Extend<Conflict> for Conflicts {
+    /// Adds conflicts of the same part of their rules.
+    fn extend<T: IntoIterator<Item = Conflict>>(&mut self, all: T) {
+        all.into_iter().for_each(|conflict| self.add(0, conflict));
+    }
+}
+
 /// Says how many conflicts of one subject are not listed.
 fn summary(metric: &'static str, subject: Option<&Subject>, count: usize) -> Conflict {
     let name = subject.map(ToString::to_string);
@@ -221,6 +228,8 @@ impl Conflict {
 
     /// Tells it at the objects of one that says the same, too.
     pub(crate) fn add(&mut self, other: Self) {
+        // Both may stand for the same ones: the sum would count those twice.
+        self.occurrences = self.occurrences.max(other.occurrences);
         let known = std::mem::take(&mut self.objects);
         let all: BTreeSet<_> = known.into_iter().chain(other.objects).collect();
         self.objects = all.into_iter().collect();

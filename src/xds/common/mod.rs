@@ -1,6 +1,7 @@
 //! Vocabulary of the generators: ports of services, families of addresses, small parts of Envoy's messages.
 
 pub(crate) mod conflict;
+pub(crate) mod conflict_pool;
 pub(crate) mod dns_cluster;
 pub(crate) mod fair_budget;
 pub(crate) mod families;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use api::model::{Address, ClusterId, Port, Protocol, Service, ServiceKey, World};
 
 use self::selection::{Selection, bit};
-use super::conflict::{Conflict, DUPLICATE_CLUSTER};
+use super::conflict::{Conflict, Conflicts, DUPLICATE_CLUSTER};
 use crate::cluster_names;
 use crate::common::families::Families;
 use crate::common::steps::step;
@@ -146,7 +146,6 @@ struct AddressedPort {
 pub(crate) struct ServicePorts {
     index: Arc<Index>,
     visible: Arc<[u64]>,
-    pub(crate) conflicts: Vec<Conflict>,
     /// Ports, their addresses, and names of who may answer: each is a part of something that is made.
     pub(crate) size: usize,
 }
@@ -224,11 +223,10 @@ impl ServicePorts {
         }
     }
 
-    /// All ports of services that `sees` accepts. The first one of each name counts; the others are conflicts.
-    pub(crate) fn seeing(&self, sees: impl Fn(&Service) -> bool) -> Self {
+    /// All ports of services that `sees` accepts. The first one of each name counts; `lost` takes the conflicts of the others.
+    pub(crate) fn seeing(&self, sees: impl Fn(&Service) -> bool, lost: &mut Conflicts) -> Self {
         let index = &self.index;
         let mut visible = Selection::of(index);
-        let mut conflicts = Vec::new();
         let (mut last, mut is_last_seen) = (None, false);
         for (at, service_port) in index.all.iter().enumerate() {
             // The ports of a service stand together.
@@ -246,15 +244,15 @@ impl ServicePorts {
             // The index is in order of precedence: the first visible port of a name has won it.
             let first = same.iter().find(|one| visible.has(**one));
             if let Some(first) = first.and_then(|first| index.all.get(*first)) {
-                conflicts.push(twice(service_port, first));
+                lost.add(0, twice(service_port, first));
                 continue;
             }
             visible.add(at);
         }
-        visible.ports(conflicts)
+        visible.ports()
     }
 
-    /// The ports of those services among these that `keeps` accepts; nothing is in conflict there that was not before.
+    /// The ports of those services among these that `keeps` accepts.
     pub(crate) fn keeping(&self, keeps: impl Fn(&Service) -> bool) -> Self {
         let mut selected = Selection::of(&self.index);
         let (mut last, mut is_last_kept) = (None, false);
@@ -267,7 +265,7 @@ impl ServicePorts {
                 selected.add(at);
             }
         }
-        selected.ports(Vec::new())
+        selected.ports()
     }
 
     /// Returns these ports, and those of others of one world whose names none of these has.
@@ -282,7 +280,7 @@ impl ServicePorts {
                 all.add(at);
             }
         }
-        all.ports(Vec::new())
+        all.ports()
     }
 
     /// Returns true if a port of this service is one of these.
@@ -478,6 +476,8 @@ fn twice(service_port: &ServicePort, first: &ServicePort) -> Conflict {
         first.service.key.hostname,
         first.service.why_first(&service_port.service)
     );
-    Conflict::new(DUPLICATE_CLUSTER, &*service_port.name, message)
+    let conflict = Conflict::new(DUPLICATE_CLUSTER, &*service_port.name, message);
+    conflict
+        .of_service(&service_port.service.key)
         .of_service(&service_port.service.key)
 }

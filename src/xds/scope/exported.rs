@@ -8,6 +8,7 @@ use api::networking::{DestinationRule, DiscoveryKind, VirtualService};
 
 use super::Rule;
 use super::export_to::ExportTo;
+use crate::common::conflict_pool::ConflictPool;
 use crate::common::service_ports::ServicePorts;
 use crate::settings::Settings;
 
@@ -25,6 +26,8 @@ pub(crate) struct ExportedObjects {
     pub(super) destination_rules: Vec<Exported<DestinationRule>>,
     /// None of their ports is seen: they are what scopes choose from.
     pub(super) services: ServicePorts,
+    /// The conflicts of those who see them.
+    pub(super) conflict_pool: Arc<ConflictPool>,
     /// Namespaces that see services which do not say so themselves.
     default_export_to: Vec<String>,
     pub(super) domain: Arc<str>,
@@ -32,7 +35,11 @@ pub(crate) struct ExportedObjects {
 }
 
 impl ExportedObjects {
-    pub(super) fn new(world: &World, settings: &Settings) -> Self {
+    pub(super) fn new(
+        world: &World,
+        settings: &Settings,
+        conflict_pool: Arc<ConflictPool>,
+    ) -> Self {
         let mesh = &world.mesh;
         Self {
             virtual_services: exported(
@@ -48,6 +55,7 @@ impl ExportedObjects {
                 |spec| (std::slice::from_ref(&spec.host), &spec.export_to),
             ),
             services: ServicePorts::index(world, settings),
+            conflict_pool,
             default_export_to: mesh.default_service_export_to.clone(),
             domain: settings.domain.clone(),
             root: mesh.root_namespace.as_str().into(),

@@ -15,7 +15,8 @@ use super::sidecar::{Sidecars, narrows};
 use super::visibility::{Visible, sources};
 use super::world_ports::WorldPorts;
 use super::{OutboundTrafficPolicy, ProxyRules, Rule, Scope, delegates, shadowed};
-use crate::common::conflict::Conflict;
+use crate::common::conflict::{Conflict, Conflicts};
+use crate::common::conflict_pool::{ConflictPool, SharedConflicts};
 use crate::settings::Settings;
 
 /// All rules of a world.
@@ -42,10 +43,15 @@ pub(crate) struct Rules {
 type VisibilityKey = (Option<Arc<str>>, Option<ObjectRef>);
 
 impl Rules {
-    pub(crate) fn new(world: &World, settings: &Settings) -> Self {
+    /// `conflict_pool`: of all that is made of this world, and of those before.
+    pub(crate) fn new(
+        world: &World,
+        settings: &Settings,
+        conflict_pool: &Arc<ConflictPool>,
+    ) -> Self {
         let mesh = &world.mesh;
         let mut rules = Self {
-            exported: ExportedObjects::new(world, settings),
+            exported: ExportedObjects::new(world, settings, conflict_pool.clone()),
             sidecars: Sidecars::new(world),
             gateways: Gateways::new(world),
             gateways_of_own_namespace: settings.gateways_of_own_namespace,
@@ -96,7 +102,8 @@ impl Rules {
             let namespaces = namespaces.chain(of_connections);
             special.extend(namespaces.filter(|one| !one.is_empty()).map(Arc::from));
         }
-        let everything = self.exported.services.seeing(|_| true);
+        let services = &self.exported.services;
+        let everything = services.seeing(|_| true, &mut Conflicts::default());
         for Exported { rule, to } in &self.exported.destination_rules {
             special.extend(named(to));
             // For its own namespace it comes before what the host's namespace says; one of the root namespace does so for none.
@@ -222,17 +229,17 @@ impl Rules {
         lock().entry(class).or_insert(made).clone()
     }
 
-    /// Returns the services and rules that others keep from having an effect, as far as a proxy has asked for them.
-    pub(crate) fn conflicts(&self) -> Vec<Conflict> {
+    /// Returns the conflicts of services and rules that others keep from having an effect, as far as a proxy has asked for them.
+    pub(crate) fn conflicts(&self) -> Vec<SharedConflicts> {
         let all = self.visible.lock().unwrap_or_else(PoisonError::into_inner);
-        let conflicts = all.values().flat_map(|visible| visible.all_conflicts());
-        conflicts.chain(&self.left_out).cloned().collect()
+        let all = all.values();
+        all.map(|visible| visible.conflicts.clone()).collect()
     }
 
     /// Those that all proxies share, also before one connects.
     pub(crate) fn common_conflicts(&self) -> Vec<Conflict> {
         let common = self.common();
-        let conflicts = common.all_conflicts();
+        let conflicts = common.conflicts.iter().map(|conflict| &**conflict);
         conflicts.chain(&self.left_out).cloned().collect()
     }
 }

@@ -21,7 +21,8 @@ use super::hosts_alone::{ListenerOfHosts, ports, unserved};
 use super::route_limits::{HostNames, RouteEstimate, RulesWithoutRoom};
 use super::sidecar::{EgressListener, Imports, destinations, egress_proxy, unknown_traffic};
 use super::{OutboundTrafficPolicy, Rule, is_of_mesh, labels};
-use crate::common::conflict::{Conflict, Conflicts, DUPLICATE_DOMAIN, TOO_LARGE};
+use crate::common::conflict::{Conflicts, DUPLICATE_DOMAIN, TOO_LARGE};
+use crate::common::conflict_pool::SharedConflicts;
 use crate::common::service_ports::ServicePorts;
 
 /// Rules of one namespace by their host, each list in order.
@@ -67,7 +68,8 @@ pub(crate) struct Visible {
     pub(super) of_listeners: BTreeSet<usize>,
     /// Places of those that only rules at Gateways ask for.
     pub(super) of_routers: BTreeSet<usize>,
-    pub(super) conflicts: Vec<Conflict>,
+    /// The conflicts of services and rules.
+    pub(super) conflicts: SharedConflicts,
     /// The number of namespaces whose VirtualServices it sees.
     pub(super) namespaces: usize,
     /// VirtualServices for which there is no room; found once routes are made.
@@ -75,21 +77,15 @@ pub(crate) struct Visible {
 }
 
 impl Visible {
-    /// Conflicts of services and rules.
-    pub(super) fn all_conflicts(&self) -> impl Iterator<Item = &Conflict> {
-        let of_services = self.service_ports.conflicts.iter();
-        of_services.chain(&self.conflicts)
-    }
-
     /// `common`: what others see.
     pub(super) fn new(
         rules: &ExportedObjects,
         namespace: Option<&Arc<str>>,
         common: Option<&Self>,
     ) -> Self {
-        let service_ports = rules
-            .services
-            .seeing(|service| rules.is_visible(service, namespace));
+        let mut conflicts = Conflicts::default();
+        let sees = |service: &Service| rules.is_visible(service, namespace);
+        let service_ports = rules.services.seeing(sees, &mut conflicts);
         let mut visible = Self {
             service_ports,
             ..Self::default()
@@ -98,7 +94,6 @@ impl Visible {
         let exported = exported.filter(|one| one.to.has(namespace));
         let namespaces: BTreeSet<_> = exported.map(|one| one.rule.namespace()).collect();
         visible.namespaces = namespaces.len();
-        let mut conflicts = Conflicts::default();
         let (mut selectors, mut of_listeners) = (BTreeSet::new(), BTreeSet::new());
         let keeps = |spec: &VirtualService| {
             let matches = spec.http.iter().flat_map(|http| &http.r#match);
@@ -117,13 +112,16 @@ impl Visible {
             is_older(&mut conflicts, "tls or tcp", host, rule, older);
         };
         let connections = by_host(rules, namespace, keeps, sees, lost);
-        visible.conflicts = conflicts.finish();
-        // A copy without the conflicts, which stay with `visible.service_ports` and are told once.
-        let service_ports = visible.service_ports.keeping(|_| true);
+        let service_ports = visible.service_ports.clone();
         let whole = Visibility::new(service_ports, virtual_services, connections);
         visible.whole = Arc::new(whole);
         visible.listeners = vec![(EgressListener::default(), visible.whole.clone())];
-        let of_clusters = visible.add_destination_rules(rules, namespace);
+        let of_clusters = visible.add_destination_rules(rules, namespace, &mut conflicts);
+        let conflicts = conflicts.finish();
+        visible.conflicts = match namespace {
+            Some(_) => rules.conflict_pool.share(conflicts),
+            None => rules.conflict_pool.share_all(conflicts),
+        };
         visible.has_own_listeners = visible.differs(common, namespace);
         // A DestinationRule changes listeners then, so the labels that choose it count for them.
         if visible.rules_carry() {
@@ -194,7 +192,7 @@ impl Visible {
                 .keeping(|service| reached.contains(&service.key.hostname.to_ascii_lowercase())),
         );
         let of_hosts = listeners_of_hosts(&listeners);
-        let conflicts = unserved(&of_hosts, &service_ports, &rules.domain, &sidecar.from);
+        let lost = unserved(&of_hosts, &service_ports, &rules.domain, &sidecar.from);
         let mut visible = Self {
             service_ports,
             whole,
@@ -209,7 +207,7 @@ impl Visible {
             of_routers: self.of_routers.clone(),
             // No router has a Sidecar.
             bound: BoundRules::default(),
-            conflicts,
+            conflicts: rules.conflict_pool.share(lost),
             namespaces: self.namespaces,
             without_room: OnceLock::new(),
         };
@@ -325,12 +323,12 @@ impl Visible {
         &mut self,
         rules: &ExportedObjects,
         namespace: Option<&Arc<str>>,
+        lost: &mut Conflicts,
     ) -> BTreeSet<Labels> {
         let mut selectors = BTreeSet::new();
         let mut all: HashMap<Arc<str>, ByHost> = HashMap::new();
         let mut of_root_alone = ByHost::new();
         let mut limit = HostLimit::default();
-        let mut lost = Conflicts::default();
         let exported = rules.destination_rules.iter();
         for Exported { rule, to } in exported.filter(|one| one.to.has(namespace)) {
             // One for some workloads is for those of its own namespace alone.
@@ -359,7 +357,6 @@ impl Visible {
         }
         self.destination_rules = Arc::new(all);
         self.of_root_alone = Arc::new(of_root_alone);
-        self.conflicts.extend(lost.finish());
         selectors
     }
 }
@@ -443,11 +440,13 @@ fn imported_by_any(
     namespace: Option<&Arc<str>>,
     imported: &[(EgressListener, Imports)],
 ) -> Visibility {
-    let service_ports = rules.services.seeing(|service| {
+    let sees = |service: &Service| {
         let mut all = imported.iter();
         all.any(|(listener, imports)| imports_service(listener, imports, service))
             && rules.is_visible(service, namespace)
-    });
+    };
+    // Two that are imported are in conflict for those without a Sidecar, too.
+    let service_ports = rules.services.seeing(sees, &mut Conflicts::default());
     let through = |keeps: fn(&VirtualService) -> bool| {
         let sees = |rule: &Rule<VirtualService>, host: &str| {
             let mut all = imported.iter();
@@ -455,8 +454,6 @@ fn imported_by_any(
         };
         by_host(rules, namespace, keeps, sees, |_, _, _| {})
     };
-    // Two that are imported are in conflict for those without a Sidecar, too.
-    let service_ports = service_ports.keeping(|_| true);
     Visibility::new(
         service_ports,
         through(has_requests),

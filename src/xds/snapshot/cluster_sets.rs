@@ -23,7 +23,8 @@ impl ProxyView {
             made.effective.get(scope.clone(), || patcher.effective());
             let mut conflicts = clusters.lost.finish();
             conflicts.extend(patcher.lost());
-            made.conflicts.get(scope.clone(), || conflicts.into());
+            let conflicts = self.snapshot.base.conflict_pool.share(conflicts);
+            made.conflicts.get(scope.clone(), || conflicts);
             Arc::new(Set::new(clusters.members))
         })
     }

@@ -4,12 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::{Conflict, Snapshot, SnapshotCaches};
+use crate::common::conflict_pool::{MOST_OF_NAMESPACE, SharedConflicts, more_of_namespace};
 use crate::resources::listeners::virtual_listeners;
 use crate::rules::authorization_policy;
-
-/// Conflicts of one metric and one namespace that are remembered: whoever looks has enough with so many, and no namespace takes
-/// the place of another one.
-const MOST_OF_NAMESPACE: usize = 500;
 
 /// Proxies that are remembered of each: the first ones by their ids, for those that look earlier are others at each time.
 const MOST_PROXIES: usize = 100;
@@ -23,8 +20,20 @@ pub(super) struct FoundConflicts {
     /// Those of proxies by themselves, by namespace and metric.
     own: BTreeMap<(Arc<str>, &'static str), ConflictsOfNamespace>,
     /// Those of parts that proxies share, by the place of the list.
-    shared: HashMap<usize, (Arc<[Conflict]>, Proxies)>,
+    shared: HashMap<usize, (SharedConflicts, Proxies)>,
 }
+
+/// Conflicts of a part that proxies share, and the proxy that it was made for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ConflictsOfPart {
+    pub(super) proxy: Arc<str>,
+    pub(super) all: SharedConflicts,
+}
+
+/// Conflicts of shared parts by their places, each with the first of the proxies that it was found for: a thousand parts may have
+/// the same.
+#[derive(Debug, Default)]
+struct ConflictsOfParts(HashMap<usize, (Arc<Conflict>, Arc<str>)>);
 
 /// Conflicts of one metric at the objects and services of one namespace: the first ones, so that they do not depend on the order
 /// in which proxies come.
@@ -43,7 +52,7 @@ impl FoundConflicts {
         self.own.entry(cause).or_default().add(conflict, proxies);
     }
 
-    fn add_shared(&mut self, conflicts: Arc<[Conflict]>, proxies: Proxies) {
+    fn add_shared(&mut self, conflicts: SharedConflicts, proxies: Proxies) {
         if proxies.is_empty() || conflicts.is_empty() {
             return;
         }
@@ -77,15 +86,35 @@ impl FoundConflicts {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = Conflict> {
+    /// Returns those of proxies by themselves.
+    fn own(&self) -> impl Iterator<Item = Conflict> {
         let own = self.own.iter();
-        let own = own.flat_map(|((namespace, metric), all)| all.told(namespace, metric));
-        let shared = self.shared.values().flat_map(|(conflicts, proxies)| {
-            let first = proxies.first();
-            let of = move |conflict: &Conflict| Some(conflict.clone().of(first?));
-            conflicts.iter().filter_map(of)
-        });
-        own.chain(shared)
+        own.flat_map(|((namespace, metric), all)| all.told(namespace, metric))
+    }
+
+    fn add_parts(&self, to: &mut ConflictsOfParts) {
+        for (conflicts, proxies) in self.shared.values() {
+            if let Some(first) = proxies.first() {
+                to.add(conflicts, first);
+            }
+        }
+    }
+}
+
+impl ConflictsOfParts {
+    fn add(&mut self, conflicts: &SharedConflicts, proxy: &Arc<str>) {
+        for conflict in conflicts.iter() {
+            let known = self.0.entry(Arc::as_ptr(conflict).addr());
+            let (_, first) = known.or_insert_with(|| (conflict.clone(), proxy.clone()));
+            if proxy < first {
+                first.clone_from(proxy);
+            }
+        }
+    }
+
+    fn into_conflicts(self) -> impl Iterator<Item = Conflict> {
+        let all = self.0.into_values();
+        all.map(|(conflict, proxy)| (*conflict).clone().of(&proxy))
     }
 }
 
@@ -104,12 +133,8 @@ impl ConflictsOfNamespace {
     fn told(&self, namespace: &str, metric: &'static str) -> impl Iterator<Item = Conflict> {
         let all = self.listed.iter();
         let all = all.filter_map(|(conflict, proxies)| Some((conflict.clone(), proxies.first()?)));
-        let more = self.finders_of_more.first().map(|proxy| {
-            let message = format!(
-                "more conflicts of namespace {namespace:?} than these {MOST_OF_NAMESPACE} are not listed"
-            );
-            (Conflict::new(metric, namespace, message), proxy)
-        });
+        let first = self.finders_of_more.first();
+        let more = first.map(|proxy| (more_of_namespace(metric, namespace), proxy));
         all.chain(more).map(|(conflict, proxy)| conflict.of(proxy))
     }
 }
@@ -126,18 +151,27 @@ impl Snapshot {
     #[must_use]
     pub fn conflicts(&self) -> Vec<Conflict> {
         let mut all = self.all_conflicts_of_world();
-        all.extend(self.base.rules.conflicts());
-        all.extend(self.caches.found().all());
+        all.extend(self.caches.found().own());
+        all.extend(self.conflicts_of_parts().into_conflicts());
+        all.extend(self.caches.unmatched_patches());
+        united(all)
+    }
+
+    fn conflicts_of_parts(&self) -> ConflictsOfParts {
+        let mut all = ConflictsOfParts::default();
+        for conflicts in self.base.rules.conflicts() {
+            all.add(&conflicts, &Arc::default());
+        }
+        self.caches.found().add_parts(&mut all);
         let listeners = self.caches.listeners.all_in_use();
-        for outbound in listeners.iter().flat_map(|place| place.all.values()) {
-            all.extend(outbound.conflicts.iter().cloned());
+        for part in listeners.iter().flat_map(|place| place.conflicts.values()) {
+            all.add(&part.all, &part.proxy);
         }
         let routes = self.caches.routes.all_in_use();
         for made in routes.iter().flat_map(|memo| memo.values()) {
-            all.extend(made.conflicts.iter().cloned());
+            all.add(&made.conflicts.all, &made.conflicts.proxy);
         }
-        all.extend(self.caches.unmatched_patches());
-        united(all)
+        all
     }
 
     /// The conflicts that do not depend on which proxies are connected: every replica finds the same.
@@ -194,7 +228,7 @@ impl SnapshotCaches {
     }
 
     /// Says that a proxy has a part with these conflicts, which others share.
-    pub(super) fn report_shared(&self, conflicts: Arc<[Conflict]>, proxy: &Arc<str>) {
+    pub(super) fn report_shared(&self, conflicts: SharedConflicts, proxy: &Arc<str>) {
         self.found().add_shared(conflicts, [proxy.clone()].into());
     }
 
@@ -217,12 +251,13 @@ fn united(all: BTreeSet<Conflict>) -> Vec<Conflict> {
 
 #[cfg(test)]
 mod tests {
-    use api::model::{ObjectRef, ServiceKey};
+    use api::model::{ObjectRef, Resolution, ServiceKey, World};
 
-    use super::super::tests::world;
+    use super::super::tests::{add, endpoint, node, service, world};
     use super::*;
     use crate::common::conflict::INVALID_LISTENER;
     use crate::settings::Settings;
+    use crate::view::Type;
 
     fn snapshot() -> Arc<Snapshot> {
         Snapshot::new(world(""), Arc::new(Settings::default()))
@@ -242,6 +277,12 @@ mod tests {
     fn report(snapshot: &Snapshot, namespace: &str, proxy: &str) {
         let conflict = lost(namespace, "is left out");
         snapshot.caches.report([conflict], &proxy.into());
+    }
+
+    fn report_shared(snapshot: &Snapshot, namespace: &str, proxy: &str) {
+        let conflict = lost(namespace, "is left out");
+        let shared = snapshot.base.conflict_pool.share([conflict]);
+        snapshot.caches.report_shared(shared, &proxy.into());
     }
 
     fn namespaces(conflict: &Conflict) -> Vec<&str> {
@@ -284,8 +325,7 @@ mod tests {
         let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
         assert_eq!(entry(&snapshot), (1, 1), "it follows from the mesh");
         report(&snapshot, "a", "a1");
-        let shared: Arc<[Conflict]> = [lost("b", "is left out")].into();
-        snapshot.caches.report_shared(shared, &"b1".into());
+        report_shared(&snapshot, "b", "b1");
         assert_eq!(entry(&snapshot), (2, 1));
     }
 
@@ -377,13 +417,72 @@ mod tests {
         assert_eq!(last.conflicts(), []);
     }
 
+    /// Adds a service of a namespace with one port.
+    fn add_service(world: &mut World, name: &str, namespace: &str, port: (u16, &str)) {
+        let mut one = service(name, &[port], Resolution::Static);
+        one.key = ServiceKey::new(name, namespace);
+        one.exported_to = match namespace {
+            "mallory" => Vec::new(),
+            _ => vec![".".into()],
+        };
+        // For others it is beside the proxy, and left out.
+        let place = endpoint("127.0.0.1", 8080, &format!("p{}", port.0));
+        add(world, one, vec![place]);
+    }
+
+    /// Each scope had the texts of one hostile entry for itself: 36 MB with 200 of them, and more with listeners.
+    #[test]
+    fn scopes_share_the_texts_of_conflicts() {
+        const SCOPES: usize = 40;
+        let mut world = world("");
+        for host in 0..300 {
+            add_service(
+                &mut world,
+                &format!("{host:03}.x"),
+                "mallory",
+                (9000, "TCP"),
+            );
+        }
+        let namespaces: Vec<_> = (0..SCOPES).map(|at| format!("tenant{at:02}")).collect();
+        for namespace in &namespaces {
+            let name = format!("own.{namespace}");
+            add_service(&mut world, &name, namespace, (9001, "TCP"));
+        }
+        let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+        let views: Vec<_> = namespaces
+            .iter()
+            .map(|namespace| {
+                let id = format!("sidecar~10.0.0.1~a.{namespace}~{namespace}.svc.cluster.local");
+                let view = snapshot.view(&node(&id, "REDIRECT"));
+                drop([Type::Cluster, Type::Listener].map(|kind| view.all(kind)));
+                view
+            })
+            .collect();
+        assert!(
+            snapshot.parts_made() >= 2 * SCOPES,
+            "{}",
+            snapshot.parts_made()
+        );
+        let texts = snapshot.conflicts_of_parts().0.len();
+        assert!(
+            (500..700).contains(&texts),
+            "{texts} for {} proxies",
+            views.len()
+        );
+        // All of them are counted, and those of another tenant are told.
+        report(&snapshot, "alice", "a1");
+        let all = snapshot.conflicts();
+        assert!(all.iter().any(|one| self::namespaces(one) == ["alice"]));
+        let of_metric = all.iter().filter(|one| one.metric != INVALID_LISTENER);
+        let occurrences: usize = of_metric.map(|one| one.occurrences).sum();
+        assert_eq!(occurrences, 299, "one of 300 has the port");
+    }
+
     #[test]
     fn a_conflict_of_a_shared_part_lasts_as_long_as_a_proxy_has_the_part() {
         let earlier = snapshot();
-        let conflicts: Arc<[Conflict]> = [lost("a", "is left out")].into();
         for proxy in ["p1", "p2"] {
-            let conflicts = conflicts.clone();
-            earlier.caches.report_shared(conflicts, &proxy.into());
+            report_shared(&earlier, "a", proxy);
         }
         let all = earlier.conflicts();
         assert_eq!((all.len(), &*all[0].proxy), (1, "p1"));

@@ -42,6 +42,7 @@ use api::model::{
 };
 
 use self::affected_proxies::AffectedProxies;
+use self::conflicts::ConflictsOfPart;
 use self::failover::FailoverLabels;
 use self::mutual_tls::AcceptingServices;
 use self::ports::EndpointsByPort;
@@ -53,6 +54,7 @@ use self::shared_resources::{Clusters, Listeners};
 use self::unix_sockets::{EndpointSockets, endpoint_sockets};
 use self::world_size::rule_pieces;
 use crate::cluster_names;
+use crate::common::conflict_pool::ConflictPool;
 use crate::common::families::Families;
 use crate::common::trust::TrustDomains;
 use crate::node::{Kind, Node};
@@ -119,6 +121,8 @@ struct SnapshotBase {
     beside: BTreeSet<Arc<str>>,
     endpoint_sockets: EndpointSockets,
     refused_endpoints: RefusedEndpoints,
+    /// The conflicts of all scopes, those of earlier snapshots included.
+    conflict_pool: Arc<ConflictPool>,
     /// As in [`Snapshot::size`].
     rule_pieces: usize,
 }
@@ -130,7 +134,7 @@ type SetKey<K> = (K, Vec<(Arc<str>, Version)>);
 #[derive(Clone, Debug, Default)]
 struct MadeRoutes {
     resource: Option<Arc<Resource>>,
-    conflicts: Arc<Vec<Conflict>>,
+    conflicts: ConflictsOfPart,
     /// Patches that are effective in it.
     effective: PatchIds,
 }
@@ -508,7 +512,9 @@ impl SnapshotBase {
 
     /// `earlier`: of the snapshot before.
     fn new(world: &World, settings: &Settings, earlier: Option<&Self>) -> Self {
-        let rules = Rules::new(world, settings);
+        let conflict_pool = earlier.map_or_else(Arc::default, |base| base.conflict_pool.clone());
+        conflict_pool.sweep();
+        let rules = Rules::new(world, settings, &conflict_pool);
         let policies = Policies::new(world);
         let mut mesh = Mesh::new(&world.mesh, settings);
         let accepting = AcceptingServices::new(world, &mesh, &policies);
@@ -516,6 +522,7 @@ impl SnapshotBase {
         Self {
             client_files: ClientFiles::of(world, &mesh),
             refused_endpoints: RefusedEndpoints::new(world, &mesh),
+            conflict_pool,
             mesh,
             accepting,
             near_by_rules: have_localities(&rules),

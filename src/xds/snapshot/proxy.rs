@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use api::model::{EndpointAddress, Labels, Locality, ServiceKey};
 use envoy_types::pb::envoy::config::listener::v3::Listener;
 
+use super::conflicts::ConflictsOfPart;
 use super::patch_matches::ViewMatches;
 use super::policies::{filters, unenforced};
 use super::reuse::{Reusable, ReuseCache};
@@ -224,7 +225,7 @@ impl ProxyView {
                 addresses.collect()
             };
             let patcher = self.patcher();
-            let mut built = outbound::build(
+            let (mut built, mut conflicts) = outbound::build(
                 &self.rules,
                 self.mesh(),
                 &self.outbound,
@@ -232,8 +233,10 @@ impl ProxyView {
                 &patcher,
             );
             built.effective = patcher.effective();
-            built.conflicts.extend(patcher.lost());
-            built.conflicts = self.found(built.conflicts);
+            conflicts.extend(patcher.lost());
+            let conflicts = self.found(conflicts);
+            let scope = self.rules.listeners.clone();
+            listeners.conflicts.get(scope, || conflicts);
             for one in built.listeners.values_mut() {
                 let resource = &mut one.resource;
                 let from = resource.from.clone();
@@ -381,10 +384,11 @@ impl ProxyView {
     }
 
     /// All proxies that see the same share what was made for one of them: it is named as the one that found it.
-    pub(super) fn found(&self, conflicts: Vec<Conflict>) -> Vec<Conflict> {
-        let proxy = &self.proxy.node.id;
-        let conflicts = conflicts.into_iter();
-        conflicts.map(|conflict| conflict.of(proxy)).collect()
+    pub(super) fn found(&self, conflicts: Vec<Conflict>) -> ConflictsOfPart {
+        ConflictsOfPart {
+            proxy: self.proxy.node.id.clone(),
+            all: self.snapshot.base.conflict_pool.share(conflicts),
+        }
     }
 
     /// Returns true if a listener refers to this route configuration.

@@ -62,7 +62,7 @@ impl ProxyView {
         conflicts.extend(patcher.lost());
         MadeRoutes {
             resource: finished,
-            conflicts: Arc::new(self.found(conflicts)),
+            conflicts: self.found(conflicts),
             effective,
         }
     }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use api::model::ObjectRef;
 
+use super::conflicts::ConflictsOfPart;
 use super::resource_cache::MemorySize;
 use super::reuse::{Reusable, ReuseCache, Weight};
 use super::{Conflict, MadeRoutes};
+use crate::common::conflict_pool::SharedConflicts;
 use crate::resources::listeners::outbound::Outbound;
 use crate::rules::envoy_filter::{PatchIds, PatchLimits};
 use crate::scope::Scope;
@@ -32,7 +34,7 @@ pub(super) struct Clusters {
     /// Patches that are effective in them.
     pub(super) effective: ReuseCache<Scope, PatchIds>,
     /// Conflicts that were found when they were made.
-    pub(super) conflicts: ReuseCache<Scope, Arc<[Conflict]>>,
+    pub(super) conflicts: ReuseCache<Scope, SharedConflicts>,
 }
 
 /// A cluster, unless a patch removes it or it cannot be secured.
@@ -62,6 +64,8 @@ pub(super) struct Listeners {
     pub(super) all: ReuseCache<Scope, Arc<Outbound>>,
     /// Each of them once, whatever else those see that have it.
     pub(super) each: ReuseCache<ListenerKey, Arc<Resource>>,
+    /// Conflicts that were found when they were made.
+    pub(super) conflicts: ReuseCache<Scope, ConflictsOfPart>,
 }
 
 impl Clusters {
@@ -83,6 +87,7 @@ impl Listeners {
         Self {
             all: self.all.after(),
             each: self.each.after(),
+            conflicts: ReuseCache::default(),
         }
     }
 }
@@ -117,7 +122,6 @@ impl Reusable for Arc<Outbound> {
         Self::new(Outbound {
             listeners,
             routes: self.routes.clone(),
-            conflicts: self.conflicts.clone(),
             effective: self.effective.clone(),
         })
     }
@@ -154,7 +158,15 @@ impl Reusable for MadeCluster {
     }
 }
 
-impl Reusable for Arc<[Conflict]> {
+impl Reusable for SharedConflicts {
+    fn reuse_older(self, _older: &Self) -> Self {
+        self
+    }
+
+    fn weigh(&self, _weight: &mut Weight) {}
+}
+
+impl Reusable for ConflictsOfPart {
     fn reuse_older(self, _older: &Self) -> Self {
         self
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::{Index, ServicePorts};
-use crate::common::conflict::Conflict;
 
 const BITS: usize = u64::BITS as usize;
 
@@ -45,11 +44,10 @@ impl<'a> Selection<'a> {
         bit(&self.visible, at)
     }
 
-    pub(super) fn ports(self, conflicts: Vec<Conflict>) -> ServicePorts {
+    pub(super) fn ports(self) -> ServicePorts {
         ServicePorts {
             index: self.index.clone(),
             visible: self.visible.into(),
-            conflicts,
             size: self.size,
         }
     }

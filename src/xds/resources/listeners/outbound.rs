@@ -21,7 +21,8 @@ use super::chain::{self, ChainConditions, Match, key};
 use super::ranges::OwnedChain;
 use super::{Frame, Inspect, is_envoys, is_own, name};
 use crate::common::conflict::{
-    Conflict, HTTP_OVER_HTTPS, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP, TCP_OVER_TCP,
+    Conflict, Conflicts, HTTP_OVER_HTTPS, HTTP_OVER_TCP, INVALID_LISTENER, TCP_OVER_HTTP,
+    TCP_OVER_TCP,
 };
 use crate::common::fair_budget::FairBudget;
 use crate::common::families::Families;
@@ -93,6 +94,7 @@ struct Builder<'a> {
     endpoints: &'a EndpointAddresses<'a>,
     patcher: &'a Patcher<'a>,
     out: Outbound,
+    lost: &'a mut Conflicts,
 }
 
 impl SharedPort {
@@ -105,14 +107,15 @@ impl SharedPort {
     }
 }
 
+/// Returns the listeners, with the conflicts of what is left out.
 pub(crate) fn build(
     rules: &ProxyRules,
     mesh: &Mesh,
     parameters: &OutboundParameters,
     endpoints: &EndpointAddresses<'_>,
     patcher: &Patcher<'_>,
-) -> Outbound {
-    let mut out = Outbound::default();
+) -> (Outbound, Vec<Conflict>) {
+    let (mut out, mut lost) = (Outbound::default(), Conflicts::default());
     let groups = rules.listeners_of();
     let mut earlier: Vec<(u16, &ServicePorts)> = Vec::new();
     // A wildcard must not give each service of a mesh a thousand chains.
@@ -137,6 +140,7 @@ pub(crate) fn build(
             endpoints,
             patcher,
             out,
+            lost: &mut lost,
         };
         if listener.socket.is_some() {
             builder.at_socket(service_ports, listener);
@@ -158,7 +162,7 @@ pub(crate) fn build(
         out = builder.finish();
         earlier.extend(listener.port.map(|port| (port, service_ports)));
     }
-    out
+    (out, lost.finish())
 }
 
 /// Returns true if one of the earlier listeners, each of a port with its services, has the requests or connections to this port.
@@ -231,7 +235,7 @@ impl Builder<'_> {
             let message = format!("{} is left out: the proxy listens there", service_port.name);
             let conflict = Conflict::new(INVALID_LISTENER, &*service_port.name, message);
             let conflict = conflict.of_service(&service_port.service.key);
-            self.out.conflicts.push(conflict);
+            self.lost.add(0, conflict);
         }
         !taken
     }
@@ -297,7 +301,7 @@ impl Builder<'_> {
                 true => conflict,
                 false => conflict.of_service(&service_port.service.key),
             };
-            self.out.conflicts.push(conflict);
+            self.lost.add(0, conflict);
         }
         !takes_tls && self.may_share(service_port)
     }
@@ -317,7 +321,7 @@ impl Builder<'_> {
         let key = self.name(port);
         let message = format!("{} is left out: {why}", service_port.authority());
         let conflict = Conflict::new(metric, key, message).of_service(&service_port.service.key);
-        self.out.conflicts.push(conflict);
+        self.lost.add(0, conflict);
     }
 
     fn claim_http(&mut self, service_port: &Arc<ServicePort>) {

@@ -621,7 +621,7 @@ fn a_rule_whose_names_are_an_entrys_follows_them() {
         let mut world = world();
         let spec = format!("host: a\ntrafficPolicy: {{tls: {{{tls}}}}}");
         destination_rule(&mut world, "d", 1, &spec);
-        let rules = Rules::new(&world, &Settings::default());
+        let rules = Rules::new(&world, &Settings::default(), &Arc::default());
         let checks = ServerChecks::of(&rules);
         assert_eq!([checks.accounts, checks.names], expected, "{tls}");
     }

@@ -64,7 +64,7 @@ impl Builder<'_> {
         let name = name(address, service_port.port.number);
         let conflict = Conflict::new(TCP_OVER_HTTP, name, message);
         let conflict = conflict.of_service(&service_port.service.key);
-        self.out.conflicts.push(conflict);
+        self.lost.add(0, conflict);
         true
     }
 
@@ -96,7 +96,7 @@ impl Builder<'_> {
             // One endpoint may serve two names.
             if !built.endpoint || !endpoint {
                 let conflict = self.taken(built, name, service_port);
-                self.out.conflicts.push(conflict);
+                self.lost.add(0, conflict);
             }
             return;
         }
@@ -167,7 +167,7 @@ impl Builder<'_> {
             None => chain.into(),
         });
         let completed = ranges::complete(owned.collect(), self.room);
-        self.out.conflicts.extend(completed.conflicts(name));
+        self.lost.extend(completed.conflicts(name));
         completed.chains
     }
 

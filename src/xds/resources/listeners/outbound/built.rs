@@ -42,13 +42,12 @@ impl Built {
     }
 }
 
-/// All outbound listeners, with a conflict for each that is left out.
+/// All outbound listeners.
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
     pub(crate) listeners: BTreeMap<String, Built>,
     /// The names of all their routes.
     pub(crate) routes: BTreeSet<Arc<str>>,
-    pub(crate) conflicts: Vec<Conflict>,
     /// Ids of patches that are effective in them.
     pub(crate) effective: Arc<[u64]>,
 }

@@ -40,7 +40,7 @@ impl Builder<'_> {
                 service_port.authority()
             );
             let conflict = Conflict::new(REJECTED_CONFIG, &*service_port.name, message);
-            self.out.conflicts.push(conflict.because_of(&rule.from));
+            self.lost.add(0, conflict.because_of(&rule.from));
         }
         let more = found.as_ref().map_or(0, weight).saturating_add(looked);
         if more <= left {
@@ -57,7 +57,7 @@ impl Builder<'_> {
             ROOM >> 20
         );
         let conflict = Conflict::new(TOO_LARGE, &*service_port.name, message);
-        self.out.conflicts.push(conflict.because_of(&rule.from));
+        self.lost.add(0, conflict.because_of(&rule.from));
         None
     }
 
@@ -87,7 +87,7 @@ impl Builder<'_> {
         let mut claims = Claims::new(&mut matched, &rule.from);
         let chains = self.chains((service_port, &rule), &mut claims, &mut from, make);
         let conflict = claims.conflict(&service_port.authority());
-        self.out.conflicts.extend(conflict);
+        self.lost.extend(conflict);
         let shared = self.shared.entry(port).or_default();
         shared.matched = matched;
         let owned = chains
@@ -113,7 +113,7 @@ impl Builder<'_> {
         let mut claims = Claims::new(matched, &rule.from);
         let mut chains = self.chains((service_port, &rule), &mut claims, from, &make);
         let conflict = claims.conflict(&service_port.authority());
-        self.out.conflicts.extend(conflict);
+        self.lost.extend(conflict);
         if let Some(rest) = &rule.rest {
             let tcp = self.tcp(service_port, Some(rest), from);
             chains.extend(make(Match::any(), tcp));

@@ -191,7 +191,7 @@ impl Builder<'_> {
                 service_port.authority()
             );
             let conflict = Conflict::new(TCP_OVER_HTTP, &*service_port.name, message);
-            self.out.conflicts.push(conflict.because_of(&rule.from));
+            self.lost.add(0, conflict.because_of(&rule.from));
         }
         left
     }

@@ -133,9 +133,12 @@ impl Builder<'_> {
 
     /// Tells a conflict at the Sidecar that says where the services of this group are, if one does.
     pub(super) fn report_at_sidecar(&mut self, conflict: Conflict) {
-        self.out.conflicts.push(match self.sidecar {
-            Some(sidecar) => conflict.because_of(sidecar),
-            None => conflict,
-        });
+        self.lost.add(
+            0,
+            match self.sidecar {
+                Some(sidecar) => conflict.because_of(sidecar),
+                None => conflict,
+            },
+        );
     }
 }

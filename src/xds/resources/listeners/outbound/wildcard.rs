@@ -116,7 +116,7 @@ impl Builder<'_> {
             }
         }
         let completed = ranges::complete(chains, self.room);
-        self.out.conflicts.extend(completed.conflicts(&name));
+        self.lost.extend(completed.conflicts(&name));
         let frame = Frame {
             name,
             address: self.address(port),
