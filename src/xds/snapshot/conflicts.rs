@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use super::{Conflict, Snapshot, SnapshotCaches};
+use super::{Conflict, Snapshot, SnapshotCaches, hash};
 use crate::common::conflict_pool::{MOST_OF_NAMESPACE, SharedConflicts, more_of_namespace};
 use crate::resources::listeners::virtual_listeners;
 use crate::rules::authorization_policy;
 
 /// Proxies that are remembered of each: the first ones by their ids, for those that look earlier are others at each time.
 const MOST_PROXIES: usize = 100;
+
+/// Conflicts beyond [`MOST_OF_NAMESPACE`] that are counted for the proxies of one namespace and metric. Chosen: half a megabyte.
+const MOST_COUNTED: usize = 10_000;
 
 /// The ids of proxies.
 type Proxies = BTreeSet<Arc<str>>;
@@ -42,8 +45,15 @@ struct ConflictsOfNamespace {
     /// Each conflict, for no proxy, with those that found it. Who finds the same at other objects finds another one, which goes
     /// with them: an object that was mended is not blamed for as long as others are not.
     listed: BTreeMap<Conflict, Proxies>,
-    /// Proxies that found others.
-    finders_of_more: Proxies,
+    unlisted: Unlisted,
+}
+
+/// Conflicts beyond the limit.
+#[derive(Clone, Debug, Default)]
+struct Unlisted {
+    finders: Proxies,
+    /// The number that each stands for, by the proxy that found it, and its hash.
+    occurrences: BTreeMap<(Arc<str>, u64), usize>,
 }
 
 impl FoundConflicts {
@@ -74,13 +84,10 @@ impl FoundConflicts {
             for (conflict, proxies) in of_namespace.listed {
                 all.add(conflict, resting(proxies));
             }
-            unite(
-                &mut all.finders_of_more,
-                resting(of_namespace.finders_of_more),
-            );
+            all.unlisted.keep(of_namespace.unlisted, &rests);
         }
         self.own
-            .retain(|_, all| !all.listed.is_empty() || !all.finders_of_more.is_empty());
+            .retain(|_, all| !all.listed.is_empty() || !all.unlisted.finders.is_empty());
         for (conflicts, proxies) in earlier.shared.into_values() {
             self.add_shared(conflicts, resting(proxies));
         }
@@ -125,17 +132,56 @@ impl ConflictsOfNamespace {
         }
         unite(self.listed.entry(conflict).or_default(), proxies);
         while self.listed.len() > MOST_OF_NAMESPACE {
-            let unlisted = self.listed.pop_last().map(|(_, proxies)| proxies);
-            unite(&mut self.finders_of_more, unlisted.unwrap_or_default());
+            if let Some((conflict, proxies)) = self.listed.pop_last() {
+                self.unlisted.add(&conflict, proxies);
+            }
         }
     }
 
     fn told(&self, namespace: &str, metric: &'static str) -> impl Iterator<Item = Conflict> {
         let all = self.listed.iter();
         let all = all.filter_map(|(conflict, proxies)| Some((conflict.clone(), proxies.first()?)));
-        let first = self.finders_of_more.first();
-        let more = first.map(|proxy| (more_of_namespace(metric, namespace), proxy));
+        let more = self.unlisted.finders.first().map(|proxy| {
+            let more = more_of_namespace(metric, namespace);
+            (more.standing_for(self.unlisted.count()), proxy)
+        });
         all.chain(more).map(|(conflict, proxy)| conflict.of(proxy))
+    }
+}
+
+impl Unlisted {
+    fn add(&mut self, conflict: &Conflict, proxies: Proxies) {
+        let hash = hash(conflict);
+        let counted = proxies.iter();
+        let counted = counted.map(|proxy| ((proxy.clone(), hash), conflict.occurrences));
+        self.occurrences.extend(counted);
+        unite(&mut self.finders, proxies);
+        self.cut();
+    }
+
+    /// Adds those of an earlier snapshot that proxies have of which `rests` is true.
+    fn keep(&mut self, earlier: Self, rests: impl Fn(&str) -> bool) {
+        let finders = earlier.finders.into_iter();
+        let finders = finders.filter(|proxy| rests(proxy)).collect();
+        let occurrences = earlier.occurrences.into_iter();
+        let occurrences = occurrences.filter(|((proxy, _), _)| rests(proxy));
+        self.occurrences.extend(occurrences);
+        unite(&mut self.finders, finders);
+        self.cut();
+    }
+
+    /// Keeps the first ones by their proxies.
+    fn cut(&mut self) {
+        while self.occurrences.len() > MOST_COUNTED {
+            self.occurrences.pop_last();
+        }
+    }
+
+    /// The number of conflicts, each once for all proxies that found it, as far as they are counted.
+    fn count(&self) -> usize {
+        let all = self.occurrences.iter();
+        let distinct: HashMap<u64, usize> = all.map(|((_, hash), count)| (*hash, *count)).collect();
+        distinct.into_values().sum::<usize>().max(1)
     }
 }
 
@@ -407,11 +453,15 @@ mod tests {
             more.message,
             "more conflicts of namespace \"mallory\" than these 500 are not listed"
         );
+        assert_eq!(more.occurrences, 5000 - MOST_OF_NAMESPACE);
         assert_eq!(told(&mut (0..5000).rev()).conflicts(), all);
         // The summary lasts as long as the proxy that has more.
         let next = self::snapshot();
         next.keep_conflicts(&snapshot, |proxy| proxy == "p1");
-        assert_eq!(next.conflicts().len(), MOST_OF_NAMESPACE + 1);
+        let kept = next.conflicts();
+        assert_eq!(kept.len(), MOST_OF_NAMESPACE + 1);
+        let occurrences: usize = kept.iter().map(|one| one.occurrences).sum();
+        assert_eq!(occurrences, 5000);
         let last = self::snapshot();
         last.keep_conflicts(&next, |_| false);
         assert_eq!(last.conflicts(), []);
