@@ -18,6 +18,7 @@ mod idle_routes;
 mod mesh_rules;
 pub(crate) mod policies;
 pub(crate) mod route_limits;
+pub(crate) mod selecting;
 mod shadowed;
 mod sidecar;
 mod visibility;

@@ -36,7 +36,7 @@ pub(crate) const DUPLICATE_CLUSTER: &str = "pilot_duplicate_envoy_clusters";
 /// Rules make more of something than a proxy is given.
 pub(crate) const TOO_LARGE: &str = "gudgeon_rules_too_large";
 /// Policies that deny more than written, because they cannot be enforced as written, or do not hold for a Service that they name,
-/// because it does not exist or selects no workloads.
+/// because it does not exist or selects no workloads, or are for sidecars and select routers alone.
 pub(crate) const NOT_ENFORCED_AS_WRITTEN: &str = "gudgeon_policies_not_enforced_as_written";
 /// DestinationRules by which clients speak mutual TLS to servers that take none, or plain text to servers that take nothing else.
 pub(crate) const MTLS_CONFLICT: &str = "gudgeon_mutual_tls_conflicts";

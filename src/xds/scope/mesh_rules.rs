@@ -11,6 +11,7 @@ use super::export_to::named;
 use super::exported::{Exported, ExportedObjects};
 use super::gateways::Gateways;
 use super::hosts::is_of;
+use super::selecting::SelectingRule;
 use super::sidecar::{Sidecars, narrows};
 use super::visibility::{Visible, sources};
 use super::world_ports::WorldPorts;
@@ -192,6 +193,15 @@ impl Rules {
             domain: self.exported.domain.clone(),
             root: self.exported.root.clone(),
         }
+    }
+
+    /// The Sidecars whose selectors find a workload of a namespace. `labels`: as of [`Self::of`].
+    pub(crate) fn sidecars_selecting<'a>(
+        &'a self,
+        namespace: &str,
+        labels: [&'a Labels; 2],
+    ) -> impl Iterator<Item = SelectingRule> + use<'a> {
+        self.sidecars.selecting(namespace, labels)
     }
 
     /// The view of proxies whose namespace nothing tells from others.

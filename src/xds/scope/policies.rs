@@ -12,6 +12,7 @@ use api::security::{
     AuthorizationPolicy, PeerAuthentication, RequestAuthentication, WorkloadSelector,
 };
 
+use super::selecting::SelectingRule;
 use super::{Rule, labels, shadowed};
 use crate::common::conflict::{Conflict, Conflicts, NOT_ENFORCED_AS_WRITTEN};
 
@@ -220,6 +221,24 @@ impl Policies {
     /// Returns true if there is a PeerAuthentication, or one that some proxies may still know.
     pub(crate) fn has_peers(&self) -> bool {
         !self.peers.is_empty() || !self.earlier_peers.is_empty()
+    }
+
+    /// The PeerAuthentications whose selectors find a workload. Routers end the TLS that their Gateways say.
+    pub(crate) fn peers_selecting(
+        &self,
+        namespace: &Arc<str>,
+        of_workload: &Labels,
+    ) -> impl Iterator<Item = SelectingRule> + use<> {
+        let selected = self.selected(&self.peers, namespace, of_workload);
+        selected.into_iter().filter_map(|rule| {
+            let selector = rule.spec().selector.as_ref()?;
+            let told = (
+                NOT_ENFORCED_AS_WRITTEN,
+                "is enforced by no proxy: its selector finds routers alone, which take the TLS that their Gateways say",
+            );
+            let selector = labels(&selector.match_labels);
+            (!selector.is_empty()).then(|| SelectingRule::new(&rule, selector, told))
+        })
     }
 
     pub(crate) const fn root(&self) -> &Arc<str> {

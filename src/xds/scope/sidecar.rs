@@ -10,7 +10,9 @@ use api::model::{Labels, Protocol, World, selects};
 use api::names::full_host;
 use api::networking::{CaptureMode, Destination, IstioEgressListener, Sidecar, VirtualService};
 
+use super::selecting::SelectingRule;
 use super::{OutboundTrafficPolicy, Rule, labels};
+use crate::common::conflict::REJECTED_CONFIG;
 use crate::common::service_ports::subset_name;
 
 /// Sidecars by their namespace, in the order in which they are asked whether they hold: those with a selector first, then the
@@ -54,6 +56,24 @@ impl Sidecars {
         // Sidecars without a selector hold for everybody; they stand last.
         let found = own.clone().find(holds);
         found.or_else(|| of_root.clone().find(for_all))
+    }
+
+    /// Those of a namespace whose selectors find a workload.
+    pub(super) fn selecting<'a>(
+        &'a self,
+        namespace: &str,
+        of_workload: [&'a Labels; 2],
+    ) -> impl Iterator<Item = SelectingRule> + use<'a> {
+        let own = self.0.get(namespace).into_iter().flatten();
+        own.filter_map(move |rule| {
+            let selector = wanted(rule.spec());
+            let holds = of_workload.iter().any(|labels| selects(&selector, labels));
+            let told = (
+                REJECTED_CONFIG,
+                "holds for no proxy: its workloadSelector finds routers alone",
+            );
+            (!selector.is_empty() && holds).then(|| SelectingRule::new(rule, selector, told))
+        })
     }
 
     /// Namespaces whose own Sidecars tell them from others.

@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
+use super::selected_routers::SelectedProxies;
 use super::{Conflict, Snapshot, SnapshotCaches, hash};
 use crate::common::conflict_pool::{MOST_OF_NAMESPACE, SharedConflicts, more_of_namespace};
 use crate::resources::listeners::virtual_listeners;
+use crate::resources::proxy::Proxy;
 use crate::rules::authorization_policy;
+use crate::scope::selecting::SelectingRule;
 
 /// Proxies that are remembered of each: the first ones by their ids, for those that look earlier are others at each time.
 const MOST_PROXIES: usize = 100;
@@ -24,6 +27,7 @@ pub(super) struct FoundConflicts {
     own: BTreeMap<(Arc<str>, &'static str), ConflictsOfNamespace>,
     /// Those of parts that proxies share, by the place of the list.
     shared: HashMap<usize, (SharedConflicts, Proxies)>,
+    selected: SelectedProxies,
 }
 
 /// Conflicts of a part that proxies share, and the proxy that it was made for.
@@ -91,6 +95,7 @@ impl FoundConflicts {
         for (conflicts, proxies) in earlier.shared.into_values() {
             self.add_shared(conflicts, resting(proxies));
         }
+        self.selected.keep(earlier.selected, &rests);
     }
 
     /// Returns those of proxies by themselves.
@@ -198,6 +203,9 @@ impl Snapshot {
     pub fn conflicts(&self) -> Vec<Conflict> {
         let mut all = self.all_conflicts_of_world();
         all.extend(self.caches.found().own());
+        // Streams do not wait while pods are looked at.
+        let selected = self.caches.found().selected.clone();
+        all.extend(selected.conflicts(&self.world));
         all.extend(self.conflicts_of_parts().into_conflicts());
         all.extend(self.caches.unmatched_patches());
         united(all)
@@ -276,6 +284,10 @@ impl SnapshotCaches {
     /// Says that a proxy has a part with these conflicts, which others share.
     pub(super) fn report_shared(&self, conflicts: SharedConflicts, proxy: &Arc<str>) {
         self.found().add_shared(conflicts, [proxy.clone()].into());
+    }
+
+    pub(super) fn add_selecting_rules(&self, rules: Vec<SelectingRule>, proxy: &Proxy) {
+        self.found().selected.add(rules, proxy);
     }
 
     fn found(&self) -> MutexGuard<'_, FoundConflicts> {

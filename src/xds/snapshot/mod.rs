@@ -23,6 +23,7 @@ mod router;
 mod router_ports;
 mod secrets;
 mod security;
+mod selected_routers;
 mod server_names;
 mod sets;
 mod shared_resources;

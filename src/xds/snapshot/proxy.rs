@@ -13,6 +13,7 @@ use super::patch_matches::ViewMatches;
 use super::policies::{filters, unenforced};
 use super::reuse::{Reusable, ReuseCache};
 use super::router_ports;
+use super::selected_routers::note_selecting_rules;
 use super::sets::{or_older, versions};
 use super::shared_resources::{Clusters, Listeners};
 use super::{Assignments, ClientKey, Conflict, MadeRoutes, SetKey, Snapshot};
@@ -120,6 +121,7 @@ impl ProxyView {
             unknown: rules.unknown.clone(),
         };
         snapshot.caches.report(rules.patches.lost.clone(), &node.id);
+        note_selecting_rules(snapshot, &proxy);
         let preferred = Arc::new(snapshot.base.failover.labels_of(&proxy));
         let derived = (&route_parameters, &rules, &preferred);
         let parts = Parts::new(snapshot, &proxy, &client, derived, &outbound);

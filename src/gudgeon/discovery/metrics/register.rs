@@ -45,7 +45,7 @@ const CONFLICTS: [(&str, &str); 15] = [
     ),
     (
         "gudgeon_policies_not_enforced_as_written",
-        "Policies that deny more than written, or name a Service that does not exist or selects no workloads",
+        "Policies that deny more than written, name a Service that does not exist or selects no workloads, or select routers alone",
     ),
     (
         "gudgeon_mutual_tls_conflicts",

@@ -30,6 +30,7 @@ mod routes;
 mod scopes;
 mod secrets;
 mod secured;
+mod selecting;
 mod services;
 mod shadowed;
 mod sidecars;
