@@ -313,6 +313,15 @@ impl ProxyRules {
         self.visibility.below_wildcards.rules(wildcard)
     }
 
+    /// Returns the rules for TLS with hosts that a wildcard of a service means, which is in lower case: each once, in order.
+    pub(crate) fn tls_below_wildcard(&self, wildcard: &str) -> Vec<&Arc<Rule<VirtualService>>> {
+        let below = self.visibility.tls_below_wildcards.rules(wildcard);
+        let mut rules: Vec<_> = below.map(|(_, rule)| rule).collect();
+        rules.sort_by(|one, other| one.order(other));
+        rules.dedup_by(|one, other| one.from == other.from);
+        rules
+    }
+
     /// The ports on which a host of a rule is served that no service has.
     pub(crate) fn ports_alone(&self, rule: &Rule<VirtualService>) -> BTreeSet<u16> {
         hosts_alone::ports(rule, self.service_ports(), &self.domain)

@@ -18,7 +18,7 @@ const MOST_WILDCARDS: usize = 4;
 /// A host with its rule.
 type HostOfRule = (Arc<str>, Arc<Rule<VirtualService>>);
 
-/// Rules for requests whose hosts lie below wildcards of services.
+/// Rules whose hosts lie below wildcards of services.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BelowWildcards {
     /// Hosts with their rules, sorted, by the wildcard.
@@ -28,13 +28,17 @@ pub(super) struct BelowWildcards {
 }
 
 impl BelowWildcards {
-    /// Each host asks for its own wildcards, for there may be many of both.
-    pub(super) fn new(rules: &RulesByHost, service_ports: &ServicePorts) -> Self {
+    /// Each host asks for its own wildcards, for there may be many of both. `counts`: the rules that are kept.
+    pub(super) fn new(
+        rules: &RulesByHost,
+        service_ports: &ServicePorts,
+        counts: impl Fn(&Rule<VirtualService>) -> bool,
+    ) -> Self {
         let mut all = Self::default();
         if !service_ports.has_wildcards() {
             return all;
         }
-        for (host, rule) in rules {
+        for (host, rule) in rules.iter().filter(|(_, rule)| counts(rule)) {
             let wildcards = wildcards_above(host, service_ports);
             if wildcards.is_empty() {
                 continue;

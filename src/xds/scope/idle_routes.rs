@@ -87,6 +87,7 @@ impl PortsOfRule<'_> {
             || is_at(kind)
             // There `tls` is asked for, which is told where the listener is made.
             || kind == RouteList::Tcp && is_at(RouteList::Tls)
+            || self.below_wildcards(kind).next().is_some()
     }
 
     /// Returns true if sidecars may ask it at ports that are not looked at. Hosts that no service has stand at those of destinations.
@@ -98,11 +99,18 @@ impl PortsOfRule<'_> {
             }
     }
 
+    /// Ports of wildcards above its hosts at which sidecars ask such routes: TLS alone says the host of a connection.
+    fn below_wildcards(&self, kind: RouteList) -> impl Iterator<Item = &ServicePort> {
+        let all = self.below.iter().copied();
+        all.filter(move |one| kind == RouteList::Tls && kind.is_at(one))
+    }
+
     /// Numbers of ports at which nothing has to be said of a match.
     fn numbers(&self, kind: RouteList) -> BTreeSet<u32> {
         let is_told = |one: &ServicePort| kind == RouteList::Tcp && RouteList::Tls.is_at(one);
         let all = self.all.iter();
-        let all = all.filter(|one| kind.is_at(one) || is_told(one));
+        let all = all.copied().filter(|one| kind.is_at(one) || is_told(one));
+        let all = all.chain(self.below_wildcards(kind));
         all.map(|one| u32::from(one.port.number)).collect()
     }
 }
@@ -159,10 +167,11 @@ impl<'a, 'w> IdleRoutes<'a, 'w> {
             let ports = ports.filter(|_| routes.iter().any(is_for_sidecars));
             if let Some(ports) = ports {
                 // What is said of `tls` is said of `tcp`, too.
-                if !ports.all.is_empty() || !is_without_services {
+                let has_services = !ports.all.is_empty() || !ports.below.is_empty();
+                if has_services || !is_without_services {
                     self.tell(lost, || without_port(kind, ports));
                 }
-                is_without_services |= ports.all.is_empty();
+                is_without_services |= !has_services;
             }
             // Those of a rule with delegates are others than it writes, and those of a delegate are for the gateways of its roots.
             if self.rule.with.is_empty() && !self.rule.hosts().is_empty() {
@@ -265,7 +274,12 @@ fn no_port(kind: RouteList, port: u32, [of_sidecars, of_gateways]: [bool; 2]) ->
 
 /// Says that no route of a kind applies.
 fn without_port(kind: RouteList, ports: &PortsOfRule<'_>) -> String {
-    if ports.all.is_empty() {
+    if ports.all.is_empty() && kind == RouteList::Tcp && !ports.below.is_empty() {
+        return "no tcp route of it applies to sidecars: services have its hosts below wildcards alone, and connections of TCP do \
+                not say which host they are for"
+            .to_owned();
+    }
+    if ports.all.is_empty() && ports.below.is_empty() {
         return "no tls or tcp route of it applies to sidecars: no service has one of its hosts"
             .to_owned();
     }

@@ -39,6 +39,8 @@ pub(crate) struct Visibility {
     pub(super) below_wildcards: BelowWildcards,
     /// VirtualServices with routes for connections (`tcp`, `tls`), by host.
     pub(super) connections: RulesByHost,
+    /// Those of them with routes for TLS whose hosts lie below wildcards of its services: connections of TLS alone say a host.
+    pub(super) tls_below_wildcards: BelowWildcards,
 }
 
 /// The services and rules that one class of namespaces sees, through the Sidecar that holds there.
@@ -525,8 +527,10 @@ impl Visibility {
         virtual_services: RulesByHost,
         connections: RulesByHost,
     ) -> Self {
+        let has_tls = |rule: &Rule<VirtualService>| !rule.spec().tls.is_empty();
         Self {
-            below_wildcards: BelowWildcards::new(&virtual_services, &service_ports),
+            below_wildcards: BelowWildcards::new(&virtual_services, &service_ports, |_| true),
+            tls_below_wildcards: BelowWildcards::new(&connections, &service_ports, has_tls),
             service_ports,
             virtual_services,
             connections,

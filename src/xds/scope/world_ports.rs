@@ -21,6 +21,8 @@ const MOST_SERVICES: usize = 100;
 #[derive(Debug, Default)]
 pub(super) struct PortsOfRule<'a> {
     pub(super) all: Vec<&'a ServicePort>,
+    /// Ports of services whose wildcards mean a host.
+    pub(super) below: Vec<&'a ServicePort>,
     /// A host is one that no service has, a wildcard, or below one of a service.
     pub(super) has_others: bool,
     /// A Sidecar may say that requests are connections, with the port of an egress listener.
@@ -119,13 +121,22 @@ impl<'a> WorldPorts<'a> {
         })
     }
 
-    /// Returns true if a service has a wildcard that means a host: requests for the host come in at the ports of both.
-    fn is_below_wildcard(&self, host: &str) -> bool {
-        let mut wildcards = match self.services.has_wildcards() {
-            true => patterns(host).into_iter().skip(1),
-            false => return false,
-        };
-        wildcards.any(|wildcard| self.services.of_world(&wildcard).next().is_some())
+    /// Adds the ports of services whose wildcards mean a host: what is for the host comes in at these, too.
+    fn add_wildcards(&self, found: &mut PortsOfRule<'a>, host: &str) {
+        if !self.services.has_wildcards() {
+            return;
+        }
+        for wildcard in patterns(host).iter().skip(1) {
+            for one in self.services.of_world(wildcard) {
+                let left = self.left.get();
+                if found.below.len() == MOST_PORTS || left == 0 {
+                    found.is_cut = true;
+                    return;
+                }
+                self.left.set(left - 1);
+                found.below.push(one);
+            }
+        }
     }
 
     pub(super) fn of_rule<T>(&self, rule: &Rule<T>) -> PortsOfRule<'a> {
@@ -139,10 +150,11 @@ impl<'a> WorldPorts<'a> {
             if found.is_cut {
                 break;
             }
+            self.add_wildcards(&mut found, host);
+            found.has_others |= !found.below.is_empty();
             let end = host.strip_prefix('*').map(reversed);
             let Some(end) = end else {
                 found.has_others |= !self.add(&mut found, host);
-                found.has_others |= self.is_below_wildcard(host);
                 continue;
             };
             // The wildcard of a service is a host of its own.

@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::backend::Backend;
+use crate::bare::greeted;
 use crate::place::{Address, Place, SOON, documents, until};
 use crate::proxy::Proxy;
 
@@ -12,6 +13,7 @@ const PORT: u16 = 18121;
 const TCP: u16 = 18122;
 /// The port of a service that a rule leads to.
 const LED: u16 = 18123;
+const TLS: u16 = 18124;
 
 fn object(kind: &str, namespace: &str, name: &str, spec: &str) -> String {
     let spec: String = spec.lines().map(|line| format!("  {line}\n")).collect();
@@ -107,16 +109,17 @@ fn a_proxy_reaches_what_it_sees_where_it_listens() {
     });
 }
 
-/// The rule is for one host, and the port is that of the wildcard alone.
+/// The rules are for one host each, and the ports are those of the wildcard alone.
 #[test]
 fn a_rule_for_a_host_below_a_wildcard_counts_on_the_wildcards_ports() {
     let ip = Address::new();
     let [a, b] = ["a", "b"].map(|body| Backend::new(ip.ip, body));
     let wildcard = format!(
         "hosts: ['*.w.example']\nlocation: MESH_INTERNAL\nresolution: STATIC\n\
-         ports: [{{number: {PORT}, name: http, protocol: HTTP}}]\n\
-         endpoints: [{{address: {}, ports: {{http: {}}}}}]",
-        ip.ip, a.port
+         ports: [{{number: {PORT}, name: http, protocol: HTTP}}, {{number: {TLS}, name: tls, protocol: TLS}}]\n\
+         endpoints: [{{address: {}, ports: {{http: {port}, tls: {port}}}}}]",
+        ip.ip,
+        port = a.port
     );
     let b = format!(
         "hosts: [b.demo.svc.cluster.local]\nlocation: MESH_INTERNAL\nresolution: STATIC\n\
@@ -125,12 +128,15 @@ fn a_rule_for_a_host_below_a_wildcard_counts_on_the_wildcards_ports() {
         ip.ip, b.port
     );
     let closed = "hosts: [bad.w.example]\nhttp: [{directResponse: {status: 403}}]";
-    let led = "hosts: [led.w.example]\nhttp: [{route: [{destination: {host: b}}]}]";
+    let to_b = "route: [{destination: {host: b}}]";
+    let led = format!(
+        "hosts: [led.w.example]\nhttp: [{{{to_b}}}]\ntls: [{{match: [{{sniHosts: [led.w.example]}}], {to_b}}}]"
+    );
     let objects = documents(&[
         object("ServiceEntry", "demo", "w", &wildcard),
         object("ServiceEntry", "demo", "b", &b),
         object("VirtualService", "demo", "closed", closed),
-        object("VirtualService", "demo", "led", led),
+        object("VirtualService", "demo", "led", &led),
     ]);
     let discovery = Place::new().with("config/all.yaml", &objects).start();
     let proxy = Proxy::start(discovery.grpc);
@@ -140,6 +146,10 @@ fn a_rule_for_a_host_below_a_wildcard_counts_on_the_wildcards_ports() {
     });
     assert_eq!(get("bad.w.example").unwrap().0, 403);
     assert_eq!(get("led.w.example"), Some((200, "b".to_owned())));
+    let named = |name: &str| greeted(proxy.connect(proxy.ip, TLS).unwrap(), name);
+    assert_eq!(named("led.w.example").as_deref(), Some("b"));
+    assert_eq!(named("any.w.example").as_deref(), Some("a"));
+    assert_eq!(named("any.v.example"), None);
 }
 
 #[test]

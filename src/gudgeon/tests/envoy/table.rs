@@ -144,7 +144,7 @@ const RESOURCES: Rows = &[
     ("TCP with addresses", &[CAUGHT, BOTH]),
     ("TCP with a range", &[CAUGHT]),
     ("TCP without an address", &[CAUGHT, INJECTED]),
-    ("HTTPS and TLS by name", &[PORTS, CAUGHT]),
+    ("HTTPS and TLS by name", &[PORTS, CAUGHT, BELOW]),
     ("undeclared, with an address", &[CAUGHT]),
     ("undeclared, without an address", &[PORTS]),
     ("undeclared, with nobody who looks", &[UNSNIFFED]),

@@ -374,6 +374,14 @@ impl Builder<'_> {
     fn server_name(&mut self, service_port: &Arc<ServicePort>) {
         let port = self.port_of(service_port);
         let host = service_port.host().to_ascii_lowercase();
+        for rule in self.tls_below_wildcard(service_port) {
+            self.add_chains(service_port, rule, |matching, tcp| {
+                vec![matching.chain(tcp)]
+            });
+            let shared = self.shared.entry(port).or_default();
+            shared.inspect.tls = true;
+            shared.is_for(service_port);
+        }
         if let Some(rule) = self.connections(service_port) {
             self.add_chains(service_port, rule, |matching, tcp| {
                 vec![matching.chain(tcp)]

@@ -83,6 +83,126 @@ fn of(address: bool, port: u16, spec: &str) -> Vec<String> {
 
 const X: &str = "route: [{destination: {host: x}}]";
 
+/// The wildcard `*.example` with these ports, and rules for TLS to hosts below it; `own.example` is a service, too.
+fn below_a_wildcard(ports: &[(u16, &str)], address: &str) -> World {
+    let mut world = mesh(false);
+    wildcards::wildcard(&mut world, "*.example", ports, address);
+    service(
+        &mut world,
+        "own.example",
+        &[(443, "TLS")],
+        &[("10.0.7.1", "v1")],
+    );
+    for (host, to) in [
+        ("a.example", "x"),
+        ("*.deep.example", "y"),
+        ("own.example", "x"),
+        ("a.other", "x"),
+    ] {
+        let spec = format!(
+            "hosts: ['{host}']\ntls: [{{match: [{{sniHosts: ['{host}']}}], route: [{{destination: {{host: {to}}}}}]}}]"
+        );
+        let name = host.replace('*', "w");
+        virtual_service(&mut world, &name, 1, &spec);
+    }
+    world
+}
+
+/// They had no effect: no service has these hosts.
+#[test]
+fn tls_to_a_host_below_a_wildcard_goes_where_its_rule_says() {
+    let world = below_a_wildcard(&[(443, "TLS"), (8443, "HTTPS"), (7000, "TCP")], "");
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    let sorted = |name: &str| {
+        let mut all = chains(&*view, name);
+        all.sort();
+        all
+    };
+    let below = ["*.deep.example -> y:9000", "a.example -> x:9000"];
+    let mut expected = vec![
+        "*.example -> *:443",
+        "else -> PassthroughCluster",
+        "own.example -> x:9000",
+        "s.demo.svc.cluster.local -> s:443",
+    ];
+    expected.extend(below);
+    expected.sort_unstable();
+    assert_eq!(sorted("0.0.0.0_443"), expected);
+    // There `own.example` has no port of its own.
+    assert_eq!(
+        sorted("0.0.0.0_8443"),
+        [
+            "*.deep.example -> y:9000",
+            "*.example -> *:8443",
+            "a.example -> x:9000",
+            "else -> PassthroughCluster",
+            "own.example -> x:9000",
+        ]
+    );
+    let conflicts = snapshot.conflicts().into_iter();
+    let told: Vec<_> = conflicts.flat_map(|one| one.objects).collect();
+    let told: Vec<_> = told.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["VirtualService demo/a.other"]);
+}
+
+#[test]
+fn tls_to_a_host_below_a_wildcard_with_an_address_goes_where_its_rule_says() {
+    let view = view(below_a_wildcard(&[(443, "TLS")], "10.96.0.9"));
+    assert_eq!(
+        chains(&*view, "10.96.0.9_443"),
+        [
+            "a.example -> x:9000",
+            "*.deep.example -> y:9000",
+            "-> *:443"
+        ]
+    );
+}
+
+/// The rule of the wildcard itself is for all other names.
+#[test]
+fn the_rule_of_a_wildcard_leaves_hosts_below_it_to_theirs() {
+    let mut world = below_a_wildcard(&[(8443, "HTTPS")], "");
+    let spec = "hosts: ['*.example']\ntls: [{match: [{sniHosts: ['*.example', a.example]}], route: [{destination: {host: y}}]}]";
+    virtual_service(&mut world, "wide", 2, spec);
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    assert_eq!(
+        chains(&*view, "0.0.0.0_8443"),
+        [
+            "a.example -> x:9000",
+            "own.example -> x:9000",
+            "*.deep.example -> y:9000",
+            "*.example -> y:9000",
+            "else -> PassthroughCluster"
+        ]
+    );
+}
+
+/// Nothing tells connections of TCP below a wildcard apart.
+#[test]
+fn tcp_of_a_host_below_a_wildcard_says_that_it_has_no_effect() {
+    let mut world = mesh(false);
+    let ports = [(7100, "TCP"), (7443, "TLS")];
+    wildcards::wildcard(&mut world, "*.example", &ports, "");
+    let tls = format!("tls: [{{match: [{{port: 7443, sniHosts: [a.example]}}], {X}}}]");
+    let spec = format!("hosts: [a.example]\n{tls}\ntcp: [{{{X}}}]");
+    virtual_service(&mut world, "r", 1, &spec);
+    let snapshot = snapshot(world);
+    let view = snapshot.view(&node("demo", &[]));
+    assert_eq!(chains(&*view, "0.0.0.0_7100"), ["-> *:7100"]);
+    let conflicts = snapshot.conflicts().into_iter();
+    let of_rules = conflicts.filter(|one| !one.objects.is_empty());
+    let told: Vec<_> = of_rules.map(|one| one.message).collect();
+    assert_eq!(
+        told,
+        [
+            "no tcp route of it applies to sidecars: services have its hosts below wildcards alone, and connections of TCP do not \
+          say which host they are for"
+        ]
+    );
+}
+
 /// Services without an address share the chains of a port.
 #[test]
 fn a_rule_is_told_of_the_one_that_has_its_names() {

@@ -45,53 +45,94 @@ impl Connections {
     }
 }
 
+/// The number of matches that are looked at for connections to one port.
+pub(crate) fn count_matches(rule: &Rule<VirtualService>) -> usize {
+    let spec = rule.spec();
+    let tcp = spec.tcp.iter().map(|route| route.r#match.len());
+    let tls = spec.tls.iter().map(|route| route.r#match.len());
+    tcp.chain(tls).sum()
+}
+
 /// `None`: no rule says anything of connections of this proxy to this port.
 pub(crate) fn connections(rules: &ProxyRules, service_port: &ServicePort) -> Option<Connections> {
     let rule = rules.connection_rule(service_port.host())?;
-    let spec = rule.spec();
-    let (mut targets, mut rest) = (Vec::new(), None);
-    let mut is_matched = false;
+    match service_port.protocol.has_server_name() {
+        true => tls(rules, rule, service_port.port.number),
+        false => tcp(rules, rule, service_port),
+    }
+}
+
+/// TLS to hosts that the wildcard of a service means, as a rule for some of them says. A name that a service has for itself at the
+/// port is left to that. `None`: the rule says nothing of it.
+pub(crate) fn tls_below_wildcard(
+    rules: &ProxyRules,
+    rule: &Rule<VirtualService>,
+    service_port: &ServicePort,
+) -> Option<Connections> {
+    let number = service_port.port.number;
+    let mut found = tls(rules, rule, number)?;
+    let wildcard = service_port.host().to_ascii_lowercase();
+    let suffix = wildcard.strip_prefix('*')?;
+    let has_own = |name: &str| {
+        let mut all = rules.service_ports().by_host(name);
+        all.any(|one| one.port.number == number && one.protocol.has_server_name())
+    };
+    for target in &mut found.targets {
+        let names = &mut target.names;
+        names.retain(|name| name.ends_with(suffix) && *name != wildcard && !has_own(name));
+    }
+    found.targets.retain(|target| !target.names.is_empty());
+    (!found.targets.is_empty()).then_some(found)
+}
+
+fn tls(rules: &ProxyRules, rule: &Rule<VirtualService>, number: u16) -> Option<Connections> {
+    let mut targets = Vec::new();
+    for route in &rule.spec().tls {
+        let holding = route.r#match.iter().filter(|one| {
+            let TlsMatchAttributes {
+                port,
+                source_labels,
+                gateways,
+                source_namespace,
+                ..
+            } = one;
+            let has_port = *port == 0 || *port == u32::from(number);
+            has_port
+                && is_of_mesh(gateways)
+                && rules.is_in(source_namespace)
+                && rules.meets(source_labels)
+        });
+        for one in holding {
+            let names = server_names(one);
+            // All its names are invalid: a match without names would mean every name.
+            if names.is_empty() {
+                continue;
+            }
+            targets.push(ConnectionMatch {
+                names,
+                ranges: networks(&one.destination_subnets),
+                source: None,
+                to: shares(rules, number, &route.route, rule.namespace())?,
+            });
+        }
+    }
+    (!targets.is_empty()).then(|| Connections {
+        targets,
+        rest: None,
+        from: rule.from.clone(),
+    })
+}
+
+fn tcp(
+    rules: &ProxyRules,
+    rule: &Rule<VirtualService>,
+    service_port: &ServicePort,
+) -> Option<Connections> {
     let number = service_port.port.number;
     let shares = |route: &[RouteDestination]| shares(rules, number, route, rule.namespace());
-    if service_port.protocol.has_server_name() {
-        for route in &spec.tls {
-            let holding = route.r#match.iter().filter(|one| {
-                let TlsMatchAttributes {
-                    port,
-                    source_labels,
-                    gateways,
-                    source_namespace,
-                    ..
-                } = one;
-                let has_port = *port == 0 || *port == u32::from(service_port.port.number);
-                has_port
-                    && is_of_mesh(gateways)
-                    && rules.is_in(source_namespace)
-                    && rules.meets(source_labels)
-            });
-            for one in holding {
-                let names = server_names(one);
-                // All its names are invalid: a match without names would mean every name.
-                if names.is_empty() {
-                    continue;
-                }
-                is_matched = true;
-                targets.push(ConnectionMatch {
-                    names,
-                    ranges: networks(&one.destination_subnets),
-                    source: None,
-                    to: shares(&route.route)?,
-                });
-            }
-        }
-        let from = rule.from.clone();
-        return is_matched.then_some(Connections {
-            targets,
-            rest: None,
-            from,
-        });
-    }
-    'all: for route in &spec.tcp {
+    let (mut targets, mut rest) = (Vec::new(), None);
+    let mut is_matched = false;
+    'all: for route in &rule.spec().tcp {
         if route.r#match.is_empty() {
             is_matched = true;
             rest = shares(&route.route);

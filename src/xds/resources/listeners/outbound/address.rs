@@ -112,10 +112,11 @@ impl Builder<'_> {
         let mut carries = Vec::new();
         let tcp = self.tcp(service_port, to, &mut carries);
         // What a rule leaves goes to the service, as it does without a rule.
-        let has_names = by_rule.is_some_and(Connections::has_names);
         let sniffed = sniffs.then(|| self.http(&name, service_port.authority(), Extras::default()));
         // The listener is this service's alone, so no other rule has its conditions.
         let mut conditions = ChainConditions::default();
+        let mut below = self.chains_below_wildcard(service_port, &mut conditions, &mut from);
+        let has_names = !below.is_empty() || by_rule.is_some_and(Connections::has_names);
         let chains = by_rule.map_or_else(Vec::new, |rule| {
             let mut claims = Claims::new(&mut conditions, &rule.from);
             let make = |matching: Match, tcp| match &sniffed {
@@ -138,7 +139,12 @@ impl Builder<'_> {
             from.append(&mut carries);
             vec![Match::any().chain(tcp)]
         };
-        let chains = self.completed(chains.into_iter().chain(own), by_rule, &name);
+        let of_rule = |chain| match by_rule {
+            Some(rule) => OwnedChain::of(&rule.from, chain),
+            None => OwnedChain::from(chain),
+        };
+        below.extend(chains.into_iter().chain(own).map(of_rule));
+        let chains = self.completed(below, &name);
         let frame = Frame {
             name,
             address: ListenAddress::Port(address, None, port),
@@ -156,17 +162,8 @@ impl Builder<'_> {
     }
 
     /// The chains of a listener of one address, with those that ranges of a rule need.
-    fn completed(
-        &mut self,
-        chains: impl Iterator<Item = FilterChain>,
-        rule: Option<&Connections>,
-        name: &str,
-    ) -> Vec<FilterChain> {
-        let owned = chains.map(|chain| match rule {
-            Some(rule) => OwnedChain::of(&rule.from, chain),
-            None => chain.into(),
-        });
-        let completed = ranges::complete(owned.collect(), self.room);
+    fn completed(&mut self, chains: Vec<OwnedChain>, name: &str) -> Vec<FilterChain> {
+        let completed = ranges::complete(chains, self.room);
         self.lost.extend(completed.conflicts(name));
         completed.chains
     }

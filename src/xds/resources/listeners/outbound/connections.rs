@@ -13,7 +13,8 @@ use crate::resources::listeners::chain::{self, ChainConditions, Claims, Match};
 use crate::resources::listeners::ranges::OwnedChain;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::virtual_service::connections::{
-    ConnectionMatch, Connections, Shares, connections, lacks_server_names,
+    ConnectionMatch, Connections, Shares, connections, count_matches, lacks_server_names,
+    tls_below_wildcard,
 };
 
 /// About what its chains come to, and what it takes to look through them.
@@ -26,14 +27,13 @@ fn weight(connections: &Connections) -> usize {
 impl Builder<'_> {
     /// Connections to a port as a rule sends them; `None` without a rule, or without room for its chains.
     pub(super) fn connections(&mut self, service_port: &ServicePort) -> Option<Connections> {
-        let rule = self.rules.connection_rule(service_port.host())?;
-        let left = self.room.of(&rule.from)?;
-        let spec = rule.spec();
-        let tcp = spec.tcp.iter().map(|route| route.r#match.len());
-        let tls = spec.tls.iter().map(|route| route.r#match.len());
-        let looked = tcp.chain(tls).sum::<usize>().saturating_mul(8);
-        let found = connections(self.rules, service_port);
-        if found.is_none() && lacks_server_names(self.rules, service_port) {
+        let rules = self.rules;
+        let rule = rules.connection_rule(service_port.host())?;
+        let matches = count_matches(rule);
+        let find = || connections(rules, service_port);
+        let found = self.within_room((&rule.from, matches), service_port, find);
+        let has_room = self.room.of(&rule.from).is_some();
+        if found.is_none() && has_room && lacks_server_names(rules, service_port) {
             let message = format!(
                 "tcp of {} does not apply to {}: tls routes match connections of TLS and HTTPS",
                 rule.from,
@@ -42,22 +42,53 @@ impl Builder<'_> {
             let conflict = Conflict::new(REJECTED_CONFIG, &*service_port.name, message);
             self.lost.add(0, conflict.because_of(&rule.from));
         }
+        found
+    }
+
+    /// Connections of TLS to hosts that the wildcard of a service means, as the rules for these hosts send them.
+    pub(super) fn tls_below_wildcard(&mut self, service_port: &ServicePort) -> Vec<Connections> {
+        if !service_port.protocol.has_server_name() || !service_port.host().starts_with('*') {
+            return Vec::new();
+        }
+        let rules = self.rules;
+        let own = rules.connection_rule(service_port.host());
+        let wildcard = service_port.host().to_ascii_lowercase();
+        let below = rules.tls_below_wildcard(&wildcard).into_iter();
+        let below = below.filter(|rule| own.is_none_or(|own| own.from != rule.from));
+        below
+            .filter_map(|rule| {
+                let find = || tls_below_wildcard(rules, rule, service_port);
+                self.within_room((&rule.from, count_matches(rule)), service_port, find)
+            })
+            .collect()
+    }
+
+    /// Connections as a rule sends them, if there is room for its chains and for the look through its matches.
+    fn within_room(
+        &mut self,
+        (rule, matches): (&ObjectRef, usize),
+        service_port: &ServicePort,
+        find: impl FnOnce() -> Option<Connections>,
+    ) -> Option<Connections> {
+        let left = self.room.of(rule)?;
+        let looked = matches.saturating_mul(8);
+        let found = find();
         let more = found.as_ref().map_or(0, weight).saturating_add(looked);
         if more <= left {
-            self.room.spend(&rule.from, more);
+            self.room.spend(rule, more);
             return found;
         }
         // It is not tried at the next port.
-        self.room.give_up(&rule.from);
+        self.room.give_up(rule);
         let message = format!(
             "{} is left out: its chains are larger than {} MiB, or those of all rules than {} MiB and those of its namespace than \
              their share",
-            rule.from,
+            rule,
             ROOM_OF_RULE >> 20,
             ROOM >> 20
         );
         let conflict = Conflict::new(TOO_LARGE, &*service_port.name, message);
-        self.lost.add(0, conflict.because_of(&rule.from));
+        self.lost.add(0, conflict.because_of(rule));
         None
     }
 
@@ -96,6 +127,28 @@ impl Builder<'_> {
         shared.chains.extend(owned);
         shared.from.push(rule.from);
         shared.from.extend(from);
+    }
+
+    /// Chains for TLS to hosts below the wildcard of a service that has an address to itself. Adds the rules that had a part in them.
+    pub(super) fn chains_below_wildcard(
+        &mut self,
+        service_port: &ServicePort,
+        matched: &mut ChainConditions,
+        from: &mut Vec<ObjectRef>,
+    ) -> Vec<OwnedChain> {
+        let mut owned = Vec::new();
+        for rule in self.tls_below_wildcard(service_port) {
+            let mut claims = Claims::new(matched, &rule.from);
+            let chains = self.chains((service_port, &rule), &mut claims, from, |matching, tcp| {
+                vec![matching.chain(tcp)]
+            });
+            let conflict = claims.conflict(&service_port.authority());
+            self.lost.extend(conflict);
+            let chains = chains.into_iter();
+            owned.extend(chains.map(|chain| OwnedChain::of(&rule.from, chain)));
+            from.push(rule.from);
+        }
+        owned
     }
 
     /// Chains of a port that one service has to itself.
