@@ -1,6 +1,6 @@
 //! The state of a stream as the pages show it: versions sent and accepted, NACKs that stand, names, resources.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::model::{ObjectRef, ServiceKey};
@@ -89,6 +89,33 @@ impl Stream {
     /// The resources that the client was sent and should still have. Resources that it came with may have a version and no body.
     pub fn resources(&self, kind: Type) -> SentResources {
         self.subscriptions.of(kind).resources()
+    }
+
+    /// The names of resources that the client refused as it was sent them, each with the newest NACK that names it.
+    pub fn refused(&self, kind: Type) -> BTreeMap<Arc<str>, Nack> {
+        let mut all = BTreeMap::new();
+        let ack_state = self.ack_states.of(kind);
+        for one in ack_state.nacks.newest_first() {
+            let nack = &one.nack;
+            let mut add = |name: &Arc<str>| {
+                all.entry(name.clone()).or_insert_with(|| nack.clone());
+            };
+            for (name, version) in &one.refused {
+                let sent = self.subscriptions.of(kind).sent(name);
+                if sent.is_some_and(|sent| sent.version == *version) {
+                    add(name);
+                }
+            }
+            // In state of the world nobody has looked for the names yet, and a NACK is about all that was sent.
+            if one.refused.is_empty() && ack_state.sent == Some(nack.version) {
+                let resources = self.resources(kind);
+                let named = resources.iter().map(|one| &one.name);
+                named
+                    .filter(|name| names(&nack.message, name))
+                    .for_each(add);
+            }
+        }
+        all
     }
 
     /// Returns the rules of the resources that the NACK in [`Status`] rejects, sorted and without duplicates; of secrets, all NACKs.

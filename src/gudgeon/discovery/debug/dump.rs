@@ -8,11 +8,13 @@ use std::sync::Arc;
 use api::envoy::{DescriptorPool, ENVOY};
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
+use xds::node::clipped;
 use xds::view::{Resource, Type};
 
 use super::proto_printer::printed;
 use crate::discovery::hub::Hub;
 use crate::discovery::session::Session;
+use crate::log;
 use crate::serve::{Answer, Query, as_json, text};
 
 /// `proxyID`: `NAME.NAMESPACE` or a whole node id.
@@ -24,7 +26,7 @@ pub(super) fn answer(hub: &Hub, query: &Query<'_>) -> Answer {
         return text(StatusCode::NOT_FOUND, &format!("{wanted} is not connected"));
     };
     match DescriptorPool::new(ENVOY) {
-        Ok(pool) => as_json(&json!({"configs": configs(&pool, &session)})),
+        Ok(pool) => as_json(&json!({"configs": configs(hub, &pool, &session)})),
         Err(_) => text(
             StatusCode::INTERNAL_SERVER_ERROR,
             "cannot read the descriptors of messages",
@@ -47,14 +49,17 @@ pub(super) fn connected(hub: &Hub, wanted: &str) -> Option<Arc<Session>> {
     sessions.find(|session| is_it(session))
 }
 
-fn configs(pool: &DescriptorPool<'_>, session: &Session) -> Vec<Value> {
-    let listed = |kind: Type, one: fn(&Resource, Value) -> Value| {
-        let all = session.with_stream(|stream| stream.resources(kind));
-        let all = all
-            .iter()
-            .map(|resource| one(resource, debug_view(pool, kind, resource)));
-        Value::Array(all.collect())
+fn configs(hub: &Hub, pool: &DescriptorPool<'_>, session: &Session) -> Vec<Value> {
+    let states = |kind: Type, field: &str| states(hub, pool, session, (kind, field));
+    let listed = |kind: Type, field: &str| {
+        let all = states(kind, field).into_iter();
+        Value::Array(all.map(|(_, state)| state.into()).collect())
     };
+    let listeners = states(Type::Listener, "listener").into_iter();
+    let listeners = listeners.map(|(name, mut state)| match state.remove(ERROR_STATE) {
+        Some(error) => json!({"name": name, ERROR_STATE: error}),
+        None => json!({"name": name, "active_state": state}),
+    });
     let version = |kind: Type| {
         let sent = session.with_stream(|stream| stream.status(kind).and_then(|status| status.sent));
         sent.map(|version| version.to_string()).unwrap_or_default()
@@ -65,31 +70,57 @@ fn configs(pool: &DescriptorPool<'_>, session: &Session) -> Vec<Value> {
         json!({
             "@type": dump("Clusters"),
             "version_info": version(Type::Cluster),
-            "dynamic_active_clusters": listed(Type::Cluster, |resource, config| {
-                json!({"version_info": resource.version.to_string(), "cluster": config})
-            }),
+            "dynamic_active_clusters": listed(Type::Cluster, "cluster"),
         }),
         json!({
             "@type": dump("Listeners"),
             "version_info": version(Type::Listener),
-            "dynamic_listeners": listed(Type::Listener, |resource, config| {
-                let state = json!({"version_info": resource.version.to_string(), "listener": config});
-                json!({"name": &*resource.name, "active_state": state})
-            }),
+            "dynamic_listeners": listeners.collect::<Vec<_>>(),
         }),
         json!({
             "@type": dump("Routes"),
-            "dynamic_route_configs": listed(Type::Route, |resource, config| {
-                json!({"version_info": resource.version.to_string(), "route_config": config})
-            }),
+            "dynamic_route_configs": listed(Type::Route, "route_config"),
         }),
         json!({
             "@type": dump("Endpoints"),
-            "dynamic_endpoint_configs": listed(Type::Endpoint, |resource, config| {
-                json!({"version_info": resource.version.to_string(), "endpoint_config": config})
-            }),
+            "dynamic_endpoint_configs": listed(Type::Endpoint, "endpoint_config"),
         }),
     ]
+}
+
+const ERROR_STATE: &str = "error_state";
+
+/// The resources of a type by name, each with its version and itself as this field. One that the proxy refused stands in an error
+/// state, as in Envoy's own dump: the proxy may have an older one, or none.
+fn states(
+    hub: &Hub,
+    pool: &DescriptorPool<'_>,
+    session: &Session,
+    (kind, field): (Type, &str),
+) -> Vec<(String, Map<String, Value>)> {
+    let (all, refused) =
+        session.with_stream(|stream| (stream.resources(kind), stream.refused(kind)));
+    let state = |resource: &Resource| match refused.get(&resource.name) {
+        None => Map::from_iter([
+            (
+                "version_info".to_owned(),
+                resource.version.to_string().into(),
+            ),
+            (field.to_owned(), debug_view(pool, kind, resource)),
+        ]),
+        Some(nack) => {
+            let error = json!({
+                "failed_configuration": debug_view(pool, kind, resource),
+                "last_update_attempt": log::stamp(hub.clock.wall(nack.at)),
+                "details": clipped(&nack.message),
+                "version_info": resource.version.to_string(),
+            });
+            Map::from_iter([(ERROR_STATE.to_owned(), error)])
+        }
+    };
+    let all = all.iter();
+    all.map(|resource| (resource.name.to_string(), state(resource)))
+        .collect()
 }
 
 /// A resource as proto JSON, with its type.

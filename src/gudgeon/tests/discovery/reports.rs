@@ -200,6 +200,17 @@ async fn a_nack_is_reported_at_the_objects_that_the_resource_was_made_from() {
     soon("the filter's message", || messages() == wanted).await;
     let row = &discovery.json("/debug/configz?kind=ServiceEntry")[0];
     assert_eq!(row["status"]["messages"], wanted);
+    // As Envoy's own dump has it.
+    let dumped = || {
+        let dump = discovery.json("/debug/config_dump?proxyID=client-1.demo");
+        dump["configs"][2]["dynamic_listeners"][0].clone()
+    };
+    let listener = dumped();
+    assert!(listener.get("active_state").is_none(), "{listener}");
+    let error = &listener["error_state"];
+    assert_eq!(error["details"], message);
+    assert_eq!(error["failed_configuration"]["name"], "127.0.0.1_9000");
+    assert!(error["last_update_attempt"].is_string() && error["version_info"].is_string());
     let page = discovery.get("/debug").1;
     let text = "not &lt;today&gt; (made by EnvoyFilter demo/limit)";
     assert!(page.contains(text), "{page}");
@@ -212,6 +223,10 @@ async fn a_nack_is_reported_at_the_objects_that_the_resource_was_made_from() {
     let response = stream.hear(LDS).await;
     stream.ack(&response, &[]);
     soon("no message", || messages() == json!([])).await;
+    let listener = dumped();
+    assert!(listener.get("error_state").is_none(), "{listener}");
+    let active = &listener["active_state"]["listener"];
+    assert_eq!(active["name"], "127.0.0.1_9000");
 }
 
 /// At its filter, as long as no connected proxy has what it means.

@@ -103,13 +103,21 @@ fn an_earlier_nack_stands_when_a_later_one_is_mended() {
     let services = |of: &str| [ServiceKey::new(of, "demo")].into();
     let about: Vec<_> = nacks.into_iter().map(|nack| nack.services).collect();
     assert_eq!(about, [services("b"), services("a")]);
+    let names = |wire: &Wire| {
+        let all = wire.stream.refused(Cluster).into_keys();
+        all.map(|name| name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&wire), ["a", "b"]);
     let better = worse.simple(Cluster, "b", 3);
     let nonce = push(&mut wire, &better, "cds b=3");
     ack(&mut wire, &nonce);
     assert_eq!(refused(&wire), "a");
+    assert_eq!(names(&wire), ["a"]);
     let good = better.simple(Cluster, "a", 3);
     let nonce = push(&mut wire, &good, "cds a=3");
     assert_eq!(refused(&wire), "a");
+    // What was sent since then is not refused yet.
+    assert_eq!(names(&wire), [""; 0]);
     ack(&mut wire, &nonce);
     assert_eq!(nack_message(&wire, Cluster), None);
 }
