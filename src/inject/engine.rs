@@ -129,6 +129,7 @@ impl Configuration {
         let admin_port = proxy.config.proxy_admin_port;
         let annotation_of = |name: &str| self.annotation(pod, name);
         warnings.extend(warnings::proxy_ends(admin_port, annotation_of));
+        warnings.extend(warnings::former_name(annotation_of));
         // Other templates may have a proxy of Istio, which takes more.
         if self.is_built_in() {
             let has_policy = annotation_of(CONTROL_PLANE_AUTH_POLICY).is_some();

@@ -159,6 +159,13 @@ pub(crate) fn proxy_ends<'a>(
     found.into_iter().flatten().collect()
 }
 
+/// Tells of the annotation of a pod's own `ProxyConfig` by the name that Istio 1.6.0 alone had for it.
+pub(crate) fn former_name<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
+    annotation("istio.io/proxyConfig").map(|_| {
+        "annotation istio.io/proxyConfig has no effect: say proxy.istio.io/config".to_owned()
+    })
+}
+
 /// The same of a `ProxyConfig`, for the proxy of the built-in template. An annotation may have its own policy.
 pub(crate) fn proxy_config_ends(config: &ProxyConfig, has_policy: bool) -> Vec<String> {
     let statsd = &config.statsd_udp_address;
@@ -403,6 +410,14 @@ mod tests {
             found("controlPlaneAuthPolicy: INHERIT", true),
             Vec::<String>::new()
         );
+    }
+
+    #[test]
+    fn a_name_of_one_release_alone_is_told() {
+        let of = |name: &str| former_name(|asked| (asked == name).then_some("concurrency: 1"));
+        let says = "annotation istio.io/proxyConfig has no effect: say proxy.istio.io/config";
+        assert_eq!(of("istio.io/proxyConfig").as_deref(), Some(says));
+        assert_eq!(of("proxy.istio.io/config"), None);
     }
 
     #[test]

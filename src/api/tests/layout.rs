@@ -731,7 +731,7 @@ const LONGEST_FILE: usize = 400;
 const LONGER_FILES: &[(&str, usize)] = &[
     ("api/envoy/descriptor_pool.rs", 420),
     ("api/envoy/encode.rs", 459),
-    ("gudgeon/serve/request_limit.rs", 520),
+    ("gudgeon/serve/request_limit.rs", 570),
     ("inject/annotations.rs", 430),
     ("inject/probes.rs", 470),
     ("xds/common/service_ports.rs", 490),

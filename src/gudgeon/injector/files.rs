@@ -1,5 +1,6 @@
 //! The files in use, each validated by itself: an invalid one keeps its last good version, and does not affect the others.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -62,8 +63,38 @@ struct ConfigurationText {
     file: ReloadedFile,
     good: Option<String>,
     /// A text that was read, and is not accepted yet.
-    candidate: Option<String>,
+    candidate: Option<Candidate>,
 }
+
+#[derive(Debug)]
+struct Candidate {
+    text: String,
+    outcome: LoadOutcome,
+}
+
+/// The outcome of the last load of a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LoadOutcome {
+    /// It was not loaded yet.
+    Pending,
+    /// Only a change of another text can make the candidate right.
+    Refused,
+    /// The panic may not come again: the candidate is loaded at every look.
+    Panicked,
+}
+
+impl ConfigurationText {
+    /// Returns true if the candidate is to be loaded though no other text has changed.
+    fn is_due(&self) -> bool {
+        self.candidate
+            .as_ref()
+            .is_some_and(|candidate| candidate.outcome != LoadOutcome::Refused)
+    }
+}
+
+/// The cause of a file whose load panicked.
+const PANICKED: &str =
+    "internal error: its load panicked, see the log; it is loaded again at every look at the files";
 
 /// All files of the injector.
 #[derive(Debug)]
@@ -195,13 +226,31 @@ impl<E: ActiveConfiguration> Files<E> {
     }
 
     async fn reload_texts(&mut self, now: SystemTime) {
-        let mut fresh = vec![false; self.texts.len()];
-        for (text, fresh) in self.texts.iter_mut().zip(&mut fresh) {
+        self.read_texts().await;
+        let due: Vec<bool> = self.texts.iter().map(ConfigurationText::is_due).collect();
+        // Neither a candidate that was refused nor the texts in use have changed.
+        if !due.contains(&true) {
+            return;
+        }
+        let causes = self.accept_candidates(now);
+        for ((text, cause), due) in self.texts.iter_mut().zip(causes).zip(due) {
+            // The error of a candidate from an earlier look was reported then.
+            if let Some(cause) = cause.filter(|_| due) {
+                text.file.broken(&*self.metrics, &cause);
+            }
+        }
+    }
+
+    /// Reads the texts that have changed: each is a candidate.
+    async fn read_texts(&mut self) {
+        for text in &mut self.texts {
             match text.file.changed().await.map(|read| read.and_then(utf8)) {
                 None => {}
-                Some(Ok(candidate)) => {
-                    text.candidate = Some(candidate);
-                    *fresh = true;
+                Some(Ok(changed)) => {
+                    text.candidate = Some(Candidate {
+                        text: changed,
+                        outcome: LoadOutcome::Pending,
+                    });
                 }
                 Some(Err(cause)) => {
                     text.candidate = None;
@@ -209,10 +258,10 @@ impl<E: ActiveConfiguration> Files<E> {
                 }
             }
         }
-        // A candidate that waits can become right only by a change of another text.
-        if !fresh.contains(&true) {
-            return;
-        }
+    }
+
+    /// Loads the candidates. Returns by text why it cannot be used.
+    fn accept_candidates(&mut self, now: SystemTime) -> Vec<Option<String>> {
         // One may only be right once another was taken, so until none is taken any more.
         let mut causes: Vec<Option<String>> = vec![None; self.texts.len()];
         let mut taken = true;
@@ -223,32 +272,42 @@ impl<E: ActiveConfiguration> Files<E> {
                 if !self.texts.get(at).is_some_and(waits) {
                     continue;
                 }
-                match load::<E>(&self.texts, Some(at), &self.parameters) {
-                    Ok((engine, warnings)) => {
-                        log_warnings(&warnings);
-                        let engine = Arc::new(engine);
-                        *self
-                            .served
-                            .engine
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner) = engine;
-                        if let Some(text) = self.texts.get_mut(at) {
-                            text.good = text.candidate.take();
-                            text.file.good(&*self.metrics, now);
-                        }
-                        *cause = None;
-                        taken = true;
-                    }
-                    Err(broken) => *cause = Some(broken.cause),
+                *cause = self.accept(at, now).err();
+                taken |= cause.is_none();
+            }
+        }
+        causes
+    }
+
+    /// Loads a candidate beside the other texts that are in use, and uses it.
+    ///
+    /// # Errors
+    /// The candidate is not valid, or its load panicked: the last good text stays in use.
+    fn accept(&mut self, at: usize, now: SystemTime) -> Result<(), String> {
+        // The load changes nothing but its own result.
+        let load = || load::<E>(&self.texts, Some(at), &self.parameters);
+        let (outcome, loaded) = match catch_unwind(AssertUnwindSafe(load)) {
+            Ok(loaded) => (LoadOutcome::Refused, loaded.map_err(|broken| broken.cause)),
+            Err(_logged) => (LoadOutcome::Panicked, Err(PANICKED.to_owned())),
+        };
+        let Some(text) = self.texts.get_mut(at) else {
+            return Ok(());
+        };
+        let (engine, warnings) = match loaded {
+            Ok(loaded) => loaded,
+            Err(cause) => {
+                if let Some(candidate) = &mut text.candidate {
+                    candidate.outcome = outcome;
                 }
+                return Err(cause);
             }
-        }
-        for ((text, cause), fresh) in self.texts.iter_mut().zip(causes).zip(fresh) {
-            // The error of a candidate from an earlier look was reported then.
-            if let Some(cause) = cause.filter(|_| fresh) {
-                text.file.broken(&*self.metrics, &cause);
-            }
-        }
+        };
+        log_warnings(&warnings);
+        let served = &self.served.engine;
+        *served.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(engine);
+        text.good = text.candidate.take().map(|candidate| candidate.text);
+        text.file.good(&*self.metrics, now);
+        Ok(())
     }
 
     async fn reload_pair(&mut self, now: SystemTime) -> Option<Duration> {
@@ -287,7 +346,7 @@ fn load<E: ActiveConfiguration>(
     let mut sources = Sources::default();
     for (at, text) in texts.iter().enumerate() {
         let chosen = if Some(at) == candidate {
-            text.candidate.as_deref()
+            text.candidate.as_ref().map(|candidate| &*candidate.text)
         } else {
             text.good.as_deref()
         };

@@ -1,8 +1,9 @@
 //! Permits: limits the requests with a body at a time, and the memory of their bodies.
 //!
 //! A stranger's request gets a permit at once, or 429: so slow clients cannot fill a queue. An established client's waits for a
-//! while, in its network's turn, since an API server refuses the pod whose review got 429. If none is left, a request evicts a less
-//! deserving one: one whose body has stalled; if it comes over an established connection, one of a
+//! while, since an API server refuses the pod whose review got 429: the network that holds the least is first, then the oldest
+//! request. A smaller request overtakes one that there is no room for yet, until a whole limit of bytes has done so; then nothing
+//! overtakes for a moment, in which the holders end. If no permit is left, a request evicts a less deserving one: one whose body has stalled; if it comes over an established connection, one of a
 //! stranger; and among equals one that holds much more, or one of an address that does: one with more than half of all is
 //! evicted even for strangers.
 
@@ -29,6 +30,9 @@ const MUCH: usize = 4;
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// Requests that wait at most. Chosen: as many as the streams of two API servers.
 const MAX_WAITING: usize = 256;
+/// The time in which nothing overtakes. Chosen: far more than reviews take, and an eighth of the wait: a large request and slow
+/// holders together do not keep others from their permits for longer.
+const IN_ORDER: Duration = STALE;
 
 /// All permits of a listener.
 #[derive(Debug)]
@@ -56,6 +60,15 @@ struct PermitState {
     holders: BTreeMap<u64, Holder>,
     /// The requests that wait, the oldest first.
     waiting: BTreeMap<u64, WaitingRequest>,
+    overtaking: Overtaking,
+}
+
+/// Tells whether a request may overtake another one that there is no room for.
+#[derive(Debug)]
+enum Overtaking {
+    /// The bytes of the requests that did so.
+    Allowed(usize),
+    ForbiddenUntil(Instant),
 }
 
 /// A request without a permit yet.
@@ -126,6 +139,7 @@ impl RequestLimit {
                 free: bytes,
                 holders: BTreeMap::new(),
                 waiting: BTreeMap::new(),
+                overtaking: Overtaking::Allowed(0),
             }),
         })
     }
@@ -161,14 +175,18 @@ impl RequestLimit {
         let mut place = {
             let mut state = self.state();
             let bytes = body.max(self.floor);
-            if !state.is_waiting(connection.network()) {
-                let held = self.hold(&mut state, connection, bytes);
-                if held.is_ok() || bytes > state.bytes {
-                    return held;
-                }
+            if bytes > state.bytes {
+                return Err(Rejected::Full);
+            }
+            if state.waiting.is_empty()
+                && let Ok(permit) = self.hold(&mut state, connection, bytes)
+            {
+                return Ok(permit);
             }
             self.enter(&mut state, connection, bytes)?
         };
+        // The network may hold less than those that wait, or the request may overtake one.
+        self.admit();
         let deadline = Instant::now() + LONGEST_WAIT;
         while Instant::now() < deadline {
             // A holder becomes stale by time alone, which wakes nobody.
@@ -241,22 +259,33 @@ impl RequestLimit {
         })
     }
 
-    /// Gives permits to the requests that wait, as far as there is room: to the network that holds the least first.
+    /// Gives permits to the requests that wait, as far as there is room: to the network that holds the least first, and of those that
+    /// hold as much, to the one whose request is the oldest.
     fn admit(self: &Arc<Self>) {
         let mut admitted = Vec::new();
         {
             let mut state = self.state();
+            let now = Instant::now();
             let mut blocked = HashSet::new();
             while let Some(id) = state.next_waiting(&blocked) {
                 let Some(request) = state.waiting.remove(&id) else {
                     break;
                 };
                 match self.hold(&mut state, &request.connection, request.bytes) {
-                    Ok(permit) => admitted.push((request.permit, permit)),
+                    Ok(permit) => {
+                        if !blocked.is_empty() {
+                            state.overtaking.count(request.bytes);
+                        }
+                        admitted.push((request.permit, permit));
+                    }
                     Err(_) => {
                         // What is behind it in its network must not overtake it.
                         blocked.insert(request.connection.network());
                         state.waiting.insert(id, request);
+                        let limit = state.bytes;
+                        if !state.overtaking.is_allowed(limit, now) {
+                            break;
+                        }
                     }
                 }
             }
@@ -268,12 +297,27 @@ impl RequestLimit {
     }
 }
 
-impl PermitState {
-    fn is_waiting(&self, network: IpAddr) -> bool {
-        let mut waiting = self.waiting.values();
-        waiting.any(|request| request.connection.network() == network)
+impl Overtaking {
+    fn count(&mut self, bytes: usize) {
+        if let Self::Allowed(overtook) = self {
+            *overtook = overtook.saturating_add(bytes);
+        }
     }
 
+    /// Returns true if requests may overtake now. Once `limit` bytes have, none may for a moment.
+    fn is_allowed(&mut self, limit: usize, now: Instant) -> bool {
+        match *self {
+            Self::Allowed(overtook) if overtook >= limit => {
+                *self = Self::ForbiddenUntil(now + IN_ORDER);
+            }
+            Self::ForbiddenUntil(end) if now >= end => *self = Self::Allowed(0),
+            Self::Allowed(_) | Self::ForbiddenUntil(_) => {}
+        }
+        matches!(self, Self::Allowed(_))
+    }
+}
+
+impl PermitState {
     /// The request to admit next, of a network that is not blocked.
     fn next_waiting(&self, blocked: &HashSet<IpAddr>) -> Option<u64> {
         if self.waiting.is_empty() {
@@ -515,7 +559,10 @@ impl Drop for Permit {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::net::{Ipv4Addr, SocketAddr};
+
+    use tokio::task::JoinHandle;
 
     use super::super::connection_limit::ConnectionLimit;
     use super::*;
@@ -688,6 +735,102 @@ mod tests {
         drop((large, small));
         assert_eq!(request_limit.state().free, 40);
         assert!(request_limit.state().waiting.is_empty());
+    }
+
+    /// A request of an established connection, of which the body has arrived once it has its permit.
+    struct Requester {
+        line: Arc<Connection>,
+        request_limit: Arc<RequestLimit>,
+    }
+
+    impl Requester {
+        fn of(request_limit: &Arc<RequestLimit>, last: u8) -> Self {
+            let [line] = lines_of(1, last);
+            let request_limit = Arc::clone(request_limit);
+            Self {
+                line,
+                request_limit,
+            }
+        }
+
+        async fn wait(&self, body: usize) -> JoinHandle<Permit> {
+            let (request_limit, line) = (Arc::clone(&self.request_limit), Arc::clone(&self.line));
+            let task = tokio::spawn(async move {
+                let permit = request_limit.acquire_in_turn(&line, body).await.unwrap();
+                permit.begin(RequestProgress::Working).unwrap();
+                permit
+            });
+            tokio::task::yield_now().await;
+            task
+        }
+    }
+
+    /// Each permit that ended used to go to the next small request of another network, until the large one was refused.
+    #[tokio::test(start_paused = true)]
+    async fn a_large_request_is_not_overtaken_for_ever() {
+        let request_limit = RequestLimit::new(40, 8);
+        let network = |last| Requester::of(&request_limit, last);
+        let mut held = VecDeque::new();
+        for last in 1..5 {
+            held.push_back(network(last).wait(10).await.await.unwrap());
+        }
+        let large = network(5).wait(20).await;
+        let mut waiting = Vec::new();
+        for last in 6.. {
+            drop(held.pop_front());
+            tokio::task::yield_now().await;
+            if large.is_finished() {
+                break;
+            }
+            let small = network(last).wait(10).await;
+            match small.is_finished() {
+                true => held.push_back(small.await.unwrap()),
+                false => waiting.push(small),
+            }
+            assert!(last < 20, "it is overtaken again and again");
+        }
+        assert!(!waiting.is_empty() && waiting.iter().all(|small| !small.is_finished()));
+        drop(large.await.unwrap());
+        for small in waiting {
+            small.await.unwrap();
+        }
+        held.clear();
+        assert_eq!(request_limit.state().free, 40);
+    }
+
+    /// Large requests and slow holders of established strangers would refuse all others, if nothing ever overtook.
+    #[tokio::test(start_paused = true)]
+    async fn a_large_request_without_room_does_not_hold_up_others_for_long() {
+        let request_limit = RequestLimit::new(40, 8);
+        let network = |last| Requester::of(&request_limit, last);
+        let slow = network(1).wait(25).await.await.unwrap();
+        let large = network(2).wait(20).await;
+        for last in 3..6 {
+            drop(network(last).wait(15).await.await.unwrap());
+        }
+        let begun = Instant::now();
+        let small = network(6).wait(15).await;
+        assert!(!small.is_finished(), "the large one is before it");
+        drop(small.await.unwrap());
+        assert!((IN_ORDER..IN_ORDER + STALE * 2).contains(&begun.elapsed()));
+        drop(slow);
+        large.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_those_that_wait_the_network_that_holds_the_least_is_first() {
+        let request_limit = RequestLimit::new(30, 3);
+        let network = |last| Requester::of(&request_limit, last);
+        let (greedy, other) = (network(1), network(2));
+        let _held = greedy.wait(20).await.await.unwrap();
+        let third = network(3).wait(10).await.await.unwrap();
+        let older = greedy.wait(10).await;
+        let newer = other.wait(10).await;
+        drop(third);
+        let newer = newer.await.unwrap();
+        assert!(!older.is_finished());
+        drop(newer);
+        older.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,6 +3,9 @@
 //! A leaf is renewed at two thirds of its life, the CA at two thirds of its own, which is twelve times as long. A new CA is
 //! shown in the bundle first and signs later, so that clients that trust the bundle have it by then; as long as the bundle cannot be
 //! published, the old CA goes on signing. An old one stays in the bundle until it expires. Time is an argument.
+//!
+//! The wall clock may be set at any time, both ways: a machine without a clock of its own starts in 1970, or where it stopped. A
+//! certificate that is not valid at the present time is replaced at once, whether it has expired or its time has not come yet.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,8 +26,11 @@ pub(crate) const SUBJECT: &str = "gudgeon-self-signed-ca";
 const CA_LIVES: u32 = 12;
 /// The time that a new CA is in the bundle before it signs a served leaf; a tenth of a leaf's life if that is shorter.
 const LEAD: Duration = Duration::from_secs(60);
-/// Tolerance for clock skew: certificates are valid from so long before their creation.
-const SKEW: Duration = Duration::from_secs(300);
+/// Tolerance for clock skew: certificates are valid from so long before their creation. Chosen: more than a hardware clock is ahead
+/// that has the local time of any zone.
+const SKEW: Duration = Duration::from_secs(24 * 3600);
+/// The longest interval of steps. Chosen: less than API servers wait for a webhook, since a clock that is set may end every certificate.
+const STEP_INTERVAL: Duration = Duration::from_secs(5);
 /// Certificates count in seconds, and a third of one is needed.
 const SHORTEST: Duration = Duration::from_secs(3);
 
@@ -83,6 +89,13 @@ struct Ca {
     not_after: SystemTime,
 }
 
+/// A CA that signs no more.
+#[derive(Debug)]
+struct FormerCa {
+    pem: String,
+    not_after: SystemTime,
+}
+
 /// The next CA: in the bundle already; signs the next leaf that is due once clients have it.
 #[derive(Debug)]
 struct NextCa {
@@ -111,8 +124,8 @@ pub(crate) struct Authority {
     new_key: NewKey,
     current: Ca,
     next: Option<NextCa>,
-    /// Former ones, with the time when they expire.
-    old: Vec<(String, SystemTime)>,
+    /// Former ones.
+    old: Vec<FormerCa>,
     leaf: Pair,
     leaf_made: SystemTime,
 }
@@ -159,15 +172,22 @@ impl Authority {
             bundle.push_str(&next.ca.pem);
         }
         bundle.push_str(&self.current.pem);
-        for (pem, _) in &self.old {
-            bundle.push_str(pem);
+        for former in &self.old {
+            bundle.push_str(&former.pem);
         }
         bundle
     }
 
-    /// The time that a bundle is published before a leaf needs it, and the longest interval of steps.
-    pub(crate) fn lead(&self) -> Duration {
+    /// The time that a bundle is published before a leaf needs it.
+    fn lead(&self) -> Duration {
         LEAD.min(self.life / 10)
+    }
+
+    /// Returns the pause before the next step: it comes before something is due, since the wall clock may be set, and to see when
+    /// clients have the bundle.
+    pub(crate) fn pause(&self, now: SystemTime) -> Duration {
+        let wait = self.due().duration_since(now).unwrap_or_default();
+        wait.min(self.lead()).min(STEP_INTERVAL)
     }
 
     fn leaf_due(&self) -> SystemTime {
@@ -178,15 +198,15 @@ impl Authority {
         self.current.made + self.life * CA_LIVES * 2 / 3
     }
 
-    /// Returns the time of the next step.
-    pub(crate) fn due(&self) -> SystemTime {
+    /// Returns the time of the next change, unless the clock is set.
+    fn due(&self) -> SystemTime {
         let mut due = self.leaf_due();
         // Once the next CA exists, `ca_due` has passed, and only a new leaf takes that CA over.
         if self.next.is_none() {
             due = due.min(self.ca_due());
         }
-        for (_, expires) in &self.old {
-            due = due.min(*expires);
+        for former in &self.old {
+            due = due.min(former.not_after);
         }
         due
     }
@@ -208,34 +228,51 @@ impl Authority {
 
     fn renew(&mut self, now: SystemTime, changed: &mut Changed) -> Result<(), String> {
         let before = self.old.len();
-        self.old.retain(|(_, expires)| *expires > now);
+        self.old.retain(|former| former.not_after > now);
         changed.bundle |= self.old.len() != before;
-        if self.next.is_none() && now >= self.ca_due() {
+        let of_the_future = |next: &mut NextCa| !has_begun(next.ca.made, now);
+        changed.bundle |= self.next.take_if(of_the_future).is_some();
+        let is_ca_due = now >= self.ca_due() || !has_begun(self.current.made, now);
+        if self.next.is_none() && is_ca_due {
             self.next = Some(NextCa {
                 ca: Ca::new((self.new_key)()?, self.life, now)?,
                 published: None,
             });
             changed.bundle = true;
         }
-        if now >= self.leaf_due() {
-            let key = (self.new_key)()?;
-            let lead = self.lead();
-            // A leaf that outlives its CA is of no use, whoever has the new one.
-            let is_exhausted = now + self.life > self.current.not_after;
-            let takes_over = |next: &mut NextCa| is_exhausted || next.is_ripe(now, lead);
-            if let Some(next) = self.next.take_if(takes_over) {
-                let former = std::mem::replace(&mut self.current, next.ca);
-                if former.not_after > now {
-                    self.old.push((former.pem, former.not_after));
-                }
-                changed.bundle = true;
-            }
-            self.leaf = self.current.sign(&key, &self.names, self.life, now)?;
-            self.leaf_made = now;
-            changed.leaf = true;
+        if now >= self.leaf_due() || !has_begun(self.leaf_made, now) {
+            self.renew_leaf(now, changed)?;
         }
         Ok(())
     }
+
+    fn renew_leaf(&mut self, now: SystemTime, changed: &mut Changed) -> Result<(), String> {
+        let key = (self.new_key)()?;
+        let lead = self.lead();
+        // A leaf that outlives its CA is of no use, nor is one of a CA whose time has not come, whoever has the next one.
+        let is_exhausted =
+            now + self.life > self.current.not_after || !has_begun(self.current.made, now);
+        let takes_over = |next: &mut NextCa| is_exhausted || next.is_ripe(now, lead);
+        if let Some(next) = self.next.take_if(takes_over) {
+            let former = std::mem::replace(&mut self.current, next.ca);
+            if former.not_after > now && has_begun(former.made, now) {
+                self.old.push(FormerCa {
+                    pem: former.pem,
+                    not_after: former.not_after,
+                });
+            }
+            changed.bundle = true;
+        }
+        self.leaf = self.current.sign(&key, &self.names, self.life, now)?;
+        self.leaf_made = now;
+        changed.leaf = true;
+        Ok(())
+    }
+}
+
+/// Returns true if a certificate that was made then is valid already: the clock was not set back too far since.
+fn has_begun(made: SystemTime, now: SystemTime) -> bool {
+    made <= now + SKEW
 }
 
 impl NextCa {
@@ -315,7 +352,8 @@ fn valid(params: &mut CertificateParams, now: SystemTime, life: Duration) -> Sys
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let now = UNIX_EPOCH + Duration::from_secs(since);
     let not_after = now + life;
-    params.not_before = OffsetDateTime::from(now.checked_sub(SKEW).unwrap_or(UNIX_EPOCH));
+    // Some clients cannot read a time before 1970.
+    params.not_before = OffsetDateTime::from((now - SKEW).max(UNIX_EPOCH));
     params.not_after = OffsetDateTime::from(not_after);
     not_after
 }
@@ -514,12 +552,75 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_is_survived() {
+    fn a_clock_that_is_set_forward_is_survived() {
         let mut authority = made(HOUR);
         let now = start() + HOUR * 1000;
         let changed = stepped(&mut authority, now);
         assert!(changed.leaf && changed.bundle);
         assert!(trusts(&authority.bundle(), authority.leaf(), "hook", now));
+    }
+
+    /// The certificates used to be those of a time to come until that time came: API servers refused them for hours or years.
+    #[test]
+    fn a_clock_that_is_set_back_is_survived() {
+        for back in [2 * SKEW, 365 * 24 * HOUR] {
+            for since_start in [Duration::ZERO, 720 * HOUR * CA_LIVES * 2 / 3] {
+                let mut authority = made(720 * HOUR);
+                let before = start() + since_start;
+                // At two thirds of the CA's life the next CA exists, too.
+                stepped(&mut authority, before);
+                let now = start() - back;
+                let changed = stepped(&mut authority, now);
+                assert!(changed.leaf && changed.bundle);
+                let (bundle, leaf) = (authority.bundle(), authority.leaf());
+                assert!(trusts(&bundle, leaf, "hook", now));
+                // What no leaf needs is not published.
+                assert_eq!(certificates(bundle.as_bytes()).unwrap().len(), 1);
+                assert_eq!(authority.due(), now + 480 * HOUR);
+                assert_eq!(stepped(&mut authority, now), Changed::default());
+            }
+        }
+    }
+
+    /// A node's clock that is a zone ahead until its daemon of NTP sets it needs no other certificate.
+    #[test]
+    fn an_hour_or_a_zone_is_no_matter() {
+        for life in [Duration::from_secs(30), 720 * HOUR] {
+            let mut authority = made(life);
+            let now = start() - 14 * HOUR;
+            assert!(trusts(&authority.bundle(), authority.leaf(), "hook", now));
+            assert_eq!(stepped(&mut authority, now), Changed::default());
+        }
+    }
+
+    /// A CA that is older than the clock's fault goes on: clients trust it already.
+    #[test]
+    fn only_the_certificates_of_the_future_are_made_anew() {
+        let mut authority = made(720 * HOUR);
+        let first = authority.bundle();
+        let ahead = start() + 500 * HOUR;
+        assert!(stepped(&mut authority, ahead).leaf);
+        let now = start() + HOUR;
+        let changed = stepped(&mut authority, now);
+        let of_leaf = Changed {
+            leaf: true,
+            bundle: false,
+        };
+        assert_eq!(changed, of_leaf);
+        assert!(trusts(&first, authority.leaf(), "hook", now));
+    }
+
+    #[test]
+    fn a_clock_that_starts_in_1970_is_survived() {
+        let names = LeafNames::new("hook", "mesh", &[]).unwrap();
+        let boot = UNIX_EPOCH + Duration::from_secs(60);
+        let mut authority = Authority::new(names, 720 * HOUR, boot).unwrap();
+        assert!(trusts(&authority.bundle(), authority.leaf(), "hook", boot));
+        assert!(authority.pause(boot) <= STEP_INTERVAL);
+        let changed = stepped(&mut authority, start());
+        assert!(changed.leaf && changed.bundle);
+        let (bundle, leaf) = (authority.bundle(), authority.leaf());
+        assert!(trusts(&bundle, leaf, "hook", start()));
     }
 
     /// An expired CA used to stay published for as long as no other change came.
@@ -533,7 +634,7 @@ mod tests {
                 published = authority.bundle();
             }
         }
-        let expired = authority.old[0].1;
+        let expired = authority.old[0].not_after;
         authority.new_key = || Err("no random numbers".to_owned());
         let (changed, renewed) = authority.step(expired, Publication::Unobserved);
         assert_eq!(renewed, Err("no random numbers".to_owned()));

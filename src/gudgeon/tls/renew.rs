@@ -22,12 +22,7 @@ pub(crate) async fn renew(
 ) {
     let mut failed: u64 = 0;
     loop {
-        let wait = authority
-            .due()
-            .duration_since(SystemTime::now())
-            .unwrap_or_default();
-        // Sooner than it is due, since the wall clock may be set, and to see when clients have the bundle.
-        tokio::time::sleep(wait.min(authority.lead())).await;
+        tokio::time::sleep(authority.pause(SystemTime::now())).await;
         let publication = publication(&authority.bundle());
         let (changed, renewed) = authority.step(SystemTime::now(), publication);
         if changed.bundle {

@@ -240,7 +240,9 @@ impl Template {
         };
         // A text may render itself: the depth is bounded as that of named templates.
         session::enter()?;
-        session::charge_bytes(text.len().saturating_mul(16))?;
+        // The parser counts the letters before each action anew.
+        let actions = text.matches(&*delimiters.0).count();
+        session::charge_bytes(text.len().saturating_mul(16 + actions))?;
         session::charge_made(text.len().saturating_mul(TREE_BYTES))?;
         let delimiters = Delimiters::new(&delimiters.0, &delimiters.1);
         let template = Self::parse("render", text, dialect, &delimiters)

@@ -1,24 +1,29 @@
 //! Fixes for the template library, applied to a text before it is parsed.
 //!
-//! gotmpl 0.6.1 differs from Go's `text/template` in two ways that silently change pods:
+//! gotmpl 0.6.1 differs from Go's `text/template` in three ways: two silently change pods, and the third ends the process.
 //!
 //! * Its parser stops at an `end` or `else` without a block, and at the end of the text with a block still open; the
 //!   rest is dropped. [`balanced`] finds both.
 //! * A comment with one trim marker trims the text on both of its sides. Go trims the marker's own side only.
 //!   [`without_comments`] puts an action that prints nothing in the comment's place, which the library trims correctly.
+//! * Its parser bounds blocks within each other, and not the `else if`s of a block, each of which is within the one before: 20,000
+//!   exhaust the stack. [`balanced`] counts them as blocks.
 
 use std::borrow::Cow;
 
 use super::{Delimiters, Failure};
+use crate::value::session::MAX_NESTING;
 
 /// A block that was opened and not closed yet.
 struct OpenBlock<'a> {
     keyword: &'a str,
     line: usize,
     has_else: bool,
+    /// The depth within the block: each `else if` is within the one before.
+    depth: usize,
 }
 
-/// Checks that every block has its end, and every `end` and `else` their block.
+/// Checks that every block has its end, every `end` and `else` their block, and that they are not within each other too deeply.
 pub(super) fn balanced(name: &str, text: &str, delimiters: &Delimiters) -> Result<(), Failure> {
     let mut open: Vec<OpenBlock<'_>> = Vec::new();
     let mut found = Ok(());
@@ -47,11 +52,13 @@ fn open_or_close<'a>(
     action: &'a str,
 ) -> Result<(), String> {
     let (keyword, rest) = word(action);
+    let depth = open.last().map_or(0, |block| block.depth);
     match keyword {
         "if" | "range" | "with" | "define" | "block" => open.push(OpenBlock {
             keyword,
             line,
             has_else: false,
+            depth: depth + 1,
         }),
         "end" => {
             open.pop().ok_or("unexpected end: no block is open")?;
@@ -71,10 +78,16 @@ fn open_or_close<'a>(
             }
             // Behind an `else if` another `else` may follow.
             block.has_else = !matches!(word(rest).0, "if" | "with");
+            block.depth += 1;
         }
         _ => {}
     }
-    Ok(())
+    match open.last().map_or(0, |block| block.depth) {
+        depth if depth > MAX_NESTING => Err(format!(
+            "nested deeper than {MAX_NESTING}, each else counted"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The word that text begins with, and what follows.
@@ -305,6 +318,30 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    /// 20,000 of them ended the process, at its start or when the file was read again.
+    #[test]
+    fn the_depth_of_blocks_has_a_bound() {
+        let check = |text: &str| balanced("t", text, &braces()).map_err(|found| found.cause);
+        let too_deep = Err("nested deeper than 100, each else counted".to_owned());
+        let chain = |count: usize| {
+            format!(
+                "{{{{ if .a }}}}{}{{{{ end }}}}",
+                "{{ else if .b }}".repeat(count)
+            )
+        };
+        assert_eq!(check(&chain(99)), Ok(()));
+        assert_eq!(check(&chain(100)), too_deep);
+        assert_eq!(check(&chain(20_000)), too_deep);
+        let within = "{{ if .a }}{{ else if .b }}".repeat(50) + &"{{ end }}".repeat(50);
+        assert_eq!(check(&within), Ok(()));
+        assert_eq!(
+            check(&format!("{{{{ with .a }}}}{within}{{{{ end }}}}")),
+            too_deep
+        );
+        // One after the other they are not within each other.
+        assert_eq!(check(&within.repeat(200)), Ok(()));
     }
 
     #[test]

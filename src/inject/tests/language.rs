@@ -1000,6 +1000,15 @@ fn nothing_runs_for_ever() {
             "{{ range until 10000 }}{{ $x := structToJSON $.Spec }}{{ end }}",
             "more than",
         ),
+        // Each action costs as much as the text before it, and each letter of a set a search.
+        (
+            "{{ $x := render (repeat 40000 `{{ 1 }}`) }}",
+            "render: takes more than 1000000 steps",
+        ),
+        (
+            "{{ $x := trimAll (repeat 500000 `ab`) `a` }}",
+            "trimAll: takes more than 1000000 steps",
+        ),
         // Texts within lists are compared, too.
         (
             "{{ $a := repeat 1000000 `x` }}{{ $b := repeat 1000000 `x` }}{{ $one := list $a }}{{ $all := list (list $b) }}{{ range until 1000 }}{{ $x := has $one $all }}{{ end }}",

@@ -13,7 +13,8 @@ use crate::exposition::ExpositionFormat;
 use crate::file;
 use crate::tls::HALF_WAY;
 
-/// Texts are valid unless they contain "broken"; a config with "needs new" is valid beside values with "new".
+/// Texts are valid unless they contain "broken"; a config with "needs new" is valid beside values with "new", and the load of one
+/// with "needs the file " and a path panics as long as there is no such file.
 #[derive(Debug, PartialEq, Eq)]
 struct Three(Option<String>, Option<String>, Option<String>);
 
@@ -39,6 +40,9 @@ impl ActiveConfiguration for Three {
                     cause: "line 1: it says so".into(),
                 });
             }
+        }
+        if let Some(path) = config.and_then(|text| text.strip_prefix("needs the file ")) {
+            assert!(Path::new(path).exists());
         }
         if config == Some("needs new") && values != Some("new") {
             return Err(ConfigurationError {
@@ -189,6 +193,31 @@ async fn one_may_wait_for_another() {
     place.write("values", "new");
     files.reload().await;
     assert_eq!(engine(&files), ("needs new".into(), "new".into()));
+    assert!(place.valid("injectConfig"));
+}
+
+/// The load that had panicked was not repeated, no page and no metric knew of it, and the certificate had to wait.
+#[tokio::test]
+async fn a_load_that_panics_is_reported_and_repeated() {
+    let place = Place::new();
+    let mut files = place.open().await;
+    let needed = place.path("needed");
+    let config = format!("needs the file {}", needed.display());
+    place.write("config", &config);
+    place.write("values", "two");
+    place.write("chain", "x");
+    for _ in 0..2 {
+        assert_eq!(files.reload().await, None);
+        assert_eq!(engine(&files), ("one".into(), "two".into()));
+        assert!(!place.valid("injectConfig") && place.valid("injectValues"));
+        assert!(!place.valid("tlsCertFile"));
+    }
+    let report = files.served().report();
+    let error = report[0]["error"].as_str().unwrap();
+    assert!(error.contains("panicked"), "{error}");
+    place.write("needed", "");
+    files.reload().await;
+    assert_eq!(engine(&files), (config, "two".into()));
     assert!(place.valid("injectConfig"));
 }
 

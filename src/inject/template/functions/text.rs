@@ -23,8 +23,10 @@ pub(super) const ROWS: &[Function] = &[
         Ok(Value::from(string(args, 0)?.trim()))
     }),
     Function("trimAll", 2, 2, |args| {
-        // A set, so that no letter is compared with all others.
-        let set: BTreeSet<char> = string(args, 0)?.chars().collect();
+        // A set, so that no letter is compared with all others. Each of its letters costs a search.
+        let letters = string(args, 0)?;
+        session::charge(u64::try_from(letters.len()).unwrap_or(u64::MAX))?;
+        let set: BTreeSet<char> = letters.chars().collect();
         let is_in = |letter: char| set.contains(&letter);
         Ok(Value::from(string(args, 1)?.trim_matches(is_in)))
     }),
