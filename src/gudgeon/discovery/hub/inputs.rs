@@ -1,17 +1,16 @@
-//! The inputs of the next snapshot: the mesh as its sources know it, and all that waits for the debounce.
+//! The inputs of the next snapshot: the mesh as the last update has merged it, and all that waits for the debounce.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::model::{Changes, PushRequest, ServiceKey, TriggerReason, World};
+use api::model::{Changes, PushRequest, TriggerReason, World};
 use api::security::{JwksSource, KeySet};
-use sources::aggregate::Registries;
 use xds::debounce::{Debounce, DebounceOptions, DueBatch};
-use xds::snapshot::Snapshot;
 
 use super::changed::ChangedObjects;
 use super::ingresses::{IngressNotes, IngressRules};
+use super::merged_sources::MergedSources;
 use super::peers::PeerAuthenticationHistory;
 use super::plaintext::Plaintext;
 use crate::discovery::metrics::DiscoveryMetrics;
@@ -20,7 +19,7 @@ type KeySets = Arc<BTreeMap<JwksSource, KeySet>>;
 
 #[derive(Debug)]
 pub(super) struct SnapshotInputs {
-    pub(super) registries: Registries,
+    pub(super) merged: MergedSources,
     pub(super) plaintext: Plaintext,
     options: DebounceOptions,
     debounce: Debounce,
@@ -40,9 +39,9 @@ pub(super) struct DueInputs {
 }
 
 impl SnapshotInputs {
-    pub(super) fn new(registries: Registries, options: DebounceOptions) -> Self {
+    pub(super) fn new(merged: MergedSources, options: DebounceOptions) -> Self {
         Self {
-            registries,
+            merged,
             plaintext: Plaintext::default(),
             options,
             debounce: Debounce::new(options),
@@ -53,21 +52,18 @@ impl SnapshotInputs {
         }
     }
 
-    /// Adds an update's changes. They go out after the debounce. `served`: the snapshot that is served; the first one takes in all
-    /// that came before it.
+    /// Takes an update: the mesh after it, the objects that it changed, and the pushes that follow, which go out after the debounce.
     pub(super) fn change(
         &mut self,
         now: Duration,
+        merged: MergedSources,
         changes: &Changes,
-        served: Option<&Snapshot>,
+        pushes: Vec<PushRequest>,
         metrics: &DiscoveryMetrics,
     ) {
+        self.merged = merged;
         self.changed.add(changes);
-        let world = self.registries.world();
-        let only_assignments = |key: &ServiceKey| {
-            served.is_none_or(|served| served.changes_only_assignments(&world, key))
-        };
-        for request in changes.pushes(only_assignments) {
+        for request in pushes {
             metrics.updated(&request);
             self.debounce.request(now, request);
         }
@@ -100,11 +96,11 @@ impl SnapshotInputs {
 
     /// The mesh as it is to be served.
     fn world(&mut self, now: Duration, domain: &str) -> World {
-        let mut world = self.registries.world();
+        let mut world = self.merged.world.clone();
         let current = &world.peer_authentications;
         world.earlier_peer_authentications = self.peers.earlier(current, now);
         world.key_sets = Arc::clone(&self.key_sets);
-        let ingresses = self.registries.ingresses();
+        let ingresses = self.merged.ingresses.iter();
         match self.ingresses.add(ingresses, &mut world, domain) {
             Some(changes) => self.changed.add(&changes),
             None => self.changed.forget(),

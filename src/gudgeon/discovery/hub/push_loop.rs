@@ -15,8 +15,12 @@ use super::making::made;
 use crate::discovery::push_record::{Pushed, assignments};
 
 impl Hub {
-    /// Makes snapshots and tells of them, for ever.
+    /// Applies updates, makes snapshots of them and tells of these, for ever.
     pub(crate) async fn run(self: Arc<Self>) {
+        tokio::join!(self.apply_updates(), self.push_changes());
+    }
+
+    async fn push_changes(self: &Arc<Self>) {
         // Updates before the first snapshot gather in the inputs, and `begin` takes them all.
         drop(self.current.first().await);
         loop {
@@ -58,12 +62,6 @@ impl Hub {
             return false;
         };
         let begun = self.clock.now();
-        let world = if due.partial {
-            // Other changes wait for their own debounce: all but these endpoints stays as it is served.
-            current.world_with_endpoints(&world, &due.batch.hosts)
-        } else {
-            world
-        };
         let Some((next, names)) = self.make(&current, world, due, changes).await else {
             return false;
         };
@@ -95,7 +93,8 @@ impl Hub {
         changes: Option<Arc<Changes>>,
     ) -> Option<(NextSnapshot, Arc<BTreeSet<Arc<str>>>)> {
         let hosts = (!due.batch.full).then(|| due.batch.hosts.clone());
-        let size = Snapshot::size(&world);
+        // Each stream is asked whether the change concerns it.
+        let size = Snapshot::size(&world).saturating_add(self.sessions.len());
         let nodes: Vec<_> = if size < LARGE {
             Vec::new()
         } else {
@@ -107,9 +106,16 @@ impl Hub {
         };
         let (this, earlier) = (Arc::clone(self), Arc::clone(current));
         let everybody = due.batch.reasons.has(TriggerReason::Debug);
-        let changed_hosts = due.batch.hosts.clone();
+        let (changed_hosts, is_partial) = (due.batch.hosts.clone(), due.partial);
         let make = move || {
-            let next = || earlier.next(world, hosts.as_ref(), changes.as_deref());
+            let next = || {
+                // Other changes wait for their own debounce: all but these endpoints stays as it is served.
+                let world = match is_partial {
+                    true => earlier.world_with_endpoints(&world, &changed_hosts),
+                    false => world,
+                };
+                earlier.next(world, hosts.as_ref(), changes.as_deref())
+            };
             let next = made(&this.metrics, next)?;
             // A stream that asks for it meets a panic again, and counts it.
             let ahead = || {
