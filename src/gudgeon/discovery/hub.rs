@@ -30,7 +30,7 @@ mod updates;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use api::model::{Objects, TriggerReason, World};
+use api::model::{Changes, Objects, TriggerReason, World};
 use api::security::{JwksSource, KeySet, RequestAuthentication};
 use sources::aggregate::{Registries, SourceStatus};
 use sources::contribution::SourceId;
@@ -43,7 +43,8 @@ pub(super) use self::blocking_jobs::LARGE;
 use self::current_snapshot::CurrentSnapshot;
 use self::effects_log::LoggedEffects;
 pub(crate) use self::ingresses::IngressNotes;
-use self::inputs::SnapshotInputs;
+use self::ingresses::IngressRules;
+use self::inputs::{SnapshotInputs, WorldInputs};
 use self::lifecycle::Lifecycle;
 use self::merged_sources::MergedSources;
 pub(super) use self::router_inputs::PendingLookup;
@@ -89,6 +90,7 @@ pub(crate) struct Hub {
     registries: Mutex<Registries>,
     updates: UpdateQueue,
     inputs: Mutex<SnapshotInputs>,
+    ingress_rules: Mutex<IngressRules>,
     pub(crate) sync_states: SyncStates,
     pub(crate) blocking: BlockingJobs,
     /// The inputs have changed: the push loop looks again.
@@ -130,6 +132,7 @@ impl Hub {
             registries: Mutex::new(registries),
             updates: UpdateQueue::default(),
             inputs: Mutex::new(SnapshotInputs::new(merged, options.quiet)),
+            ingress_rules: Mutex::default(),
             options,
             sync_states: SyncStates::default(),
             blocking: BlockingJobs::new(),
@@ -172,7 +175,24 @@ impl Hub {
 
     /// Messages about Ingresses.
     pub(crate) fn ingress_notes(&self) -> Arc<IngressNotes> {
-        Arc::clone(self.inputs().ingress_notes())
+        Arc::clone(self.ingress_rules().notes())
+    }
+
+    fn ingress_rules(&self) -> MutexGuard<'_, IngressRules> {
+        let rules = self.ingress_rules.lock();
+        rules.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the rules of Ingresses to a mesh. Returns what changed of these rules since the last call; `None`: any may have changed.
+    fn complete(&self, inputs: WorldInputs) -> (World, Option<Changes>) {
+        let WorldInputs {
+            mut world,
+            ingresses,
+            ..
+        } = inputs;
+        let mut rules = self.ingress_rules();
+        let changes = rules.add(ingresses.iter(), &mut world, &self.options.domain);
+        (world, changes)
     }
 
     /// Makes all streams look at everything, as a debug request asks. Returns the number of streams.
@@ -185,7 +205,8 @@ impl Hub {
 
     /// All sources were read: the mesh as it is known now is served from now on.
     fn begin(&self) {
-        let world = self.inputs().begin(self.clock.now(), &self.options.domain);
+        let inputs = self.inputs().begin(self.clock.now());
+        let (world, _) = self.complete(inputs);
         let services = world.services.len();
         let settings = Arc::clone(&self.options.settings);
         self.serve(Snapshot::new(world, settings));

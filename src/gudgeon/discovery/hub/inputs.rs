@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use api::model::{Changes, PushRequest, TriggerReason, World};
 use api::security::{JwksSource, KeySet};
+use sources::contribution::Ingresses;
 use xds::debounce::{Debounce, DebounceOptions, DueBatch};
 
 use super::changed::ChangedObjects;
-use super::ingresses::{IngressNotes, IngressRules};
 use super::merged_sources::MergedSources;
 use super::peers::PeerAuthenticationHistory;
 use super::plaintext::Plaintext;
@@ -26,14 +26,22 @@ pub(super) struct SnapshotInputs {
     changed: ChangedObjects,
     peers: PeerAuthenticationHistory,
     key_sets: KeySets,
-    ingresses: IngressRules,
+}
+
+/// The mesh of a snapshot, but for the rules that are made of Ingresses: making them takes a while.
+#[derive(Debug)]
+pub(super) struct WorldInputs {
+    pub(super) world: World,
+    pub(super) ingresses: Vec<Arc<Ingresses>>,
+    /// As in [`MergedSources`].
+    pub(super) size: usize,
 }
 
 /// The inputs that one push takes over.
 #[derive(Debug)]
 pub(super) struct DueInputs {
     pub(super) batch: DueBatch,
-    pub(super) world: World,
+    pub(super) inputs: WorldInputs,
     /// `None`: more may have changed than is known.
     pub(super) changes: Option<Arc<Changes>>,
 }
@@ -48,7 +56,6 @@ impl SnapshotInputs {
             changed: ChangedObjects::default(),
             peers: PeerAuthenticationHistory::default(),
             key_sets: Arc::default(),
-            ingresses: IngressRules::default(),
         }
     }
 
@@ -80,32 +87,30 @@ impl SnapshotInputs {
         self.change_all(now, TriggerReason::Config);
     }
 
-    /// Messages about Ingresses.
-    pub(super) fn ingress_notes(&self) -> &Arc<IngressNotes> {
-        self.ingresses.notes()
-    }
-
     /// The mesh of the first snapshot: all that waited is in it.
-    pub(super) fn begin(&mut self, now: Duration, domain: &str) -> World {
+    pub(super) fn begin(&mut self, now: Duration) -> WorldInputs {
         self.debounce = Debounce::new(self.options);
-        let world = self.world(now, domain);
-        // `world` adds the changes of Ingresses, so the changes are taken after it.
         let _before = self.changed.take(false);
-        world
+        self.world(now)
     }
 
     /// The mesh as it is to be served.
-    fn world(&mut self, now: Duration, domain: &str) -> World {
-        let mut world = self.merged.world.clone();
+    fn world(&mut self, now: Duration) -> WorldInputs {
+        let MergedSources {
+            world,
+            ingresses,
+            size,
+            ..
+        } = &self.merged;
+        let mut world = world.clone();
         let current = &world.peer_authentications;
         world.earlier_peer_authentications = self.peers.earlier(current, now);
         world.key_sets = Arc::clone(&self.key_sets);
-        let ingresses = self.merged.ingresses.iter();
-        match self.ingresses.add(ingresses, &mut world, domain) {
-            Some(changes) => self.changed.add(&changes),
-            None => self.changed.forget(),
+        WorldInputs {
+            world,
+            ingresses: ingresses.clone(),
+            size: *size,
         }
-        world
     }
 
     /// The time at which something is due, if nothing else changes before.
@@ -119,17 +124,15 @@ impl SnapshotInputs {
     }
 
     /// The inputs of a push that is due by now.
-    pub(super) fn take_due(&mut self, now: Duration, domain: &str) -> Option<DueInputs> {
+    pub(super) fn take_due(&mut self, now: Duration) -> Option<DueInputs> {
         if self.peers.expire(now) {
             self.change_all(now, TriggerReason::Config);
         }
         let batch = self.debounce.due(now)?;
-        let world = self.world(now, domain);
-        // `world` adds the changes of Ingresses, so the changes are taken after it.
         let changes = self.changed.take(batch.partial);
         Some(DueInputs {
             batch,
-            world,
+            inputs: self.world(now),
             changes,
         })
     }

@@ -1,4 +1,4 @@
-//! The loop does not work for long at a stretch where an update changes thousands of endpoints.
+//! The loop does not work for long at a stretch where an update changes thousands of endpoints, or rules are made of many Ingresses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use api::model::{
     Endpoint, EndpointAddress, Labels, Locality, Port, Protocol, Registry, Resolution, Service,
     ServiceKey, Target,
 };
-use sources::contribution::{Contribution, SyncState};
+use serde_json::json;
+use sources::contribution::{Contribution, Ingresses, SyncState};
 
 use super::*;
 use crate::discovery::testing::hub;
@@ -16,6 +17,7 @@ use crate::loop_stretch::LoopStretches;
 
 const SERVICES: usize = 3000;
 const ENDPOINTS: usize = 10;
+const INGRESSES: usize = 1000;
 
 fn service(number: usize) -> Service {
     Service {
@@ -103,5 +105,46 @@ fn endpoints_of_all_services_do_not_stop_the_loop() {
         pushed(&hub, 1).await;
         let longest = stretches.longest();
         assert!(longest * 2 < work, "{longest:?} of {work:?}");
+    });
+}
+
+fn ingresses() -> Ingresses {
+    let ingress = |number: usize| {
+        let name = format!("i{number}");
+        let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+        let path = json!({"path": "/a", "pathType": "Prefix", "backend": backend});
+        let host = format!("{name}.example");
+        let ingress = json!({
+            "metadata": {"name": name, "namespace": "shop", "annotations": {"kubernetes.io/ingress.class": "istio"}},
+            "spec": {"rules": [{"host": host, "http": {"paths": [path]}}]},
+        });
+        (("shop".into(), name.into()), ingress.to_string().into())
+    };
+    (0..INGRESSES).map(ingress).collect()
+}
+
+/// Ingresses that came later than all else were made rules of while streams and probes waited.
+#[test]
+fn rules_of_a_thousand_ingresses_do_not_stop_the_loop() {
+    let all = Arc::new(ingresses());
+    let here = hub();
+    let begun = cpu_time();
+    let (world, _) = here.complete(WorldInputs {
+        world: here.world(),
+        ingresses: vec![Arc::clone(&all)],
+        size: 0,
+    });
+    let work = cpu_time().saturating_sub(begun);
+    assert_eq!(world.virtual_services.len(), INGRESSES);
+    LoopStretches::block_on(async |stretches| {
+        let hub = hub();
+        let _running = tokio::spawn(Arc::clone(&hub).run());
+        stretches.reset();
+        hub.update(|registries| registries.set_ingresses(all));
+        pushed(&hub, 0).await;
+        let longest = stretches.longest();
+        assert!(longest * 2 < work, "{longest:?} of {work:?}");
+        let snapshot = hub.snapshot().unwrap();
+        assert_eq!(snapshot.world().virtual_services.len(), INGRESSES);
     });
 }
