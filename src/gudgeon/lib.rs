@@ -112,6 +112,9 @@ mod html;
 mod injector;
 mod log;
 mod log_rate_limiter;
+#[cfg(test)]
+#[path = "../api/tests/support/loop_stretch.rs"]
+mod loop_stretch;
 mod manifest;
 mod mcp;
 mod named_files;

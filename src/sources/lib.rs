@@ -7,7 +7,7 @@
 //!
 //! From the ground upwards; each room uses only rooms above it.
 //!
-//! * `offload`: work on long texts, off the event loop.
+//! * `offload`: long work, off the event loop.
 //! * `error_text`: texts of errors, for logs.
 //! * `interim_limit`: requests to servers, with a bound on the interim responses before the response.
 //! * [`panics`]: work that ends as failed after a panic, or starts again.
@@ -42,6 +42,9 @@ mod growth;
 mod interim_limit;
 mod kind;
 pub mod kubernetes;
+#[cfg(test)]
+#[path = "../api/tests/support/loop_stretch.rs"]
+mod loop_stretch;
 pub mod memory;
 mod offload;
 pub mod panics;

@@ -750,7 +750,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("sources/kubernetes/watcher.rs", 566),
     ("sources/kubernetes/config/mod.rs", 486),
     ("sources/consul/schedule.rs", 420),
-    ("sources/kubernetes/index/source.rs", 425),
+    ("sources/kubernetes/index/source.rs", 436),
     ("gudgeon/grpc/connections.rs", 452),
     ("gudgeon/discovery/sources/mcp.rs", 490),
     ("gudgeon/discovery/debug/page.rs", 415),

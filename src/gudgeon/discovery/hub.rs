@@ -1,11 +1,11 @@
 //! The hub: one state of the mesh, its snapshot, and all streams that are to hear of it.
 //!
 //! ```text
-//!  sources ──► inputs (registries, debounce) ──► push loop ──► current snapshot ──► pending for each session
+//!  sources ──► updates (registries) ──► inputs (debounce) ──► push loop ──► current snapshot ──► pending for each session
 //! ```
 //!
-//! Each duty has a type and a lock of its own: [`SnapshotInputs`], [`CurrentSnapshot`], [`Sessions`], [`SyncStates`],
-//! [`Trust`], [`Lifecycle`], [`BlockingJobs`].
+//! Each duty has a type and a lock of its own: [`UpdateQueue`], [`SnapshotInputs`], [`CurrentSnapshot`], [`Sessions`],
+//! [`SyncStates`], [`Trust`], [`Lifecycle`], [`BlockingJobs`]. The lock of the registries comes before that of the inputs.
 
 mod blocking_jobs;
 mod changed;
@@ -15,6 +15,7 @@ mod ingresses;
 mod inputs;
 mod lifecycle;
 mod making;
+mod merged_sources;
 mod notify;
 mod peers;
 mod plaintext;
@@ -24,16 +25,17 @@ mod router_inputs;
 mod sessions;
 mod sync_states;
 mod trust;
+mod updates;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use api::model::{Changes, Objects, TriggerReason};
+use api::model::{Changes, Objects, TriggerReason, World};
 use api::security::{JwksSource, KeySet, RequestAuthentication};
-use sources::aggregate::Registries;
+use sources::aggregate::{Registries, SourceStatus};
 use sources::contribution::SourceId;
 use tokio::sync::{Notify, Semaphore, watch};
-use tracing::{debug, info};
+use tracing::info;
 use xds::snapshot::Snapshot;
 
 use self::blocking_jobs::BlockingJobs;
@@ -41,14 +43,17 @@ pub(super) use self::blocking_jobs::LARGE;
 use self::current_snapshot::CurrentSnapshot;
 use self::effects_log::LoggedEffects;
 pub(crate) use self::ingresses::IngressNotes;
-use self::inputs::SnapshotInputs;
+use self::ingresses::IngressRules;
+use self::inputs::{SnapshotInputs, WorldInputs};
 use self::lifecycle::Lifecycle;
+use self::merged_sources::MergedSources;
 pub(super) use self::router_inputs::PendingLookup;
 use self::router_inputs::RouterInputs;
 use self::sessions::Sessions;
 pub(crate) use self::sessions::StreamRegistration;
 use self::sync_states::SyncStates;
 use self::trust::Trust;
+use self::updates::UpdateQueue;
 use super::encoded_pieces::PieceCache;
 use super::jwks::Jwks;
 use super::kinds::ProxyKinds;
@@ -82,7 +87,10 @@ pub(crate) struct Hub {
     pub(crate) kinds: Arc<ProxyKinds>,
     /// Streams that may begin with a push at once.
     pub(crate) throttle: Arc<Semaphore>,
+    registries: Mutex<Registries>,
+    updates: UpdateQueue,
     inputs: Mutex<SnapshotInputs>,
+    ingress_rules: Mutex<IngressRules>,
     pub(crate) sync_states: SyncStates,
     pub(crate) blocking: BlockingJobs,
     /// The inputs have changed: the push loop looks again.
@@ -105,7 +113,8 @@ type Requests = Arc<Objects<RequestAuthentication>>;
 
 impl Hub {
     pub(crate) fn new(options: DiscoveryOptions, registries: Registries) -> Arc<Self> {
-        let mesh = registries.world().mesh;
+        let merged = MergedSources::of(&registries);
+        let mesh = Arc::clone(&merged.world.mesh);
         Arc::new(Self {
             clock: Clock::new(),
             metrics: DiscoveryMetrics::new(),
@@ -120,7 +129,10 @@ impl Hub {
             throttle: Arc::new(Semaphore::new(options.throttle)),
             trust: Trust::new(&options.trust_domain, options.identity_check, mesh),
             pieces: PieceCache::default(),
-            inputs: Mutex::new(SnapshotInputs::new(registries, options.quiet)),
+            registries: Mutex::new(registries),
+            updates: UpdateQueue::default(),
+            inputs: Mutex::new(SnapshotInputs::new(merged, options.quiet)),
+            ingress_rules: Mutex::default(),
             options,
             sync_states: SyncStates::default(),
             blocking: BlockingJobs::new(),
@@ -140,44 +152,6 @@ impl Hub {
         self.inputs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies a source's update. The changes go out after the debounce.
-    pub(crate) fn update(&self, step: impl FnOnce(&mut Registries) -> Changes) {
-        let served = self.snapshot();
-        let mut inputs = self.inputs();
-        let changes = step(&mut inputs.registries);
-        let now = self.clock.now();
-        if !changes.is_empty() {
-            debug!("changed: {changes}");
-        }
-        inputs.change(now, &changes, served.as_deref(), &self.metrics);
-        let is_complete = inputs.registries.missing().next().is_none();
-        let world = inputs.registries.world();
-        // A first snapshot without keys would take them from proxies that have some.
-        let begins = is_complete && self.current.is_none() && self.jwks.has_settled(&world, now);
-        // While a source is missing, what is left out may be another thing than in the end.
-        let news = if is_complete {
-            inputs.registries.take_new_reports()
-        } else {
-            Vec::new()
-        };
-        // `begin` takes the lock again.
-        drop(inputs);
-        self.requests.send_if_modified(|known| {
-            let is_other = *known != world.request_authentications;
-            *known = world.request_authentications;
-            is_other
-        });
-        self.log_rate_limiters.left_out(&news);
-        if begins {
-            self.begin();
-        }
-        if !self.current.is_none() {
-            self.log_rules_without_effect();
-        }
-        self.trust.set(&world.mesh);
-        self.changed.notify_one();
-    }
-
     /// Keys were fetched: proxies whose policies use others than before are to have them.
     pub(super) fn put_key_sets(&self, keys: BTreeMap<JwksSource, KeySet>) {
         self.inputs().put_key_sets(self.clock.now(), keys);
@@ -189,14 +163,36 @@ impl Hub {
         self.requests.subscribe()
     }
 
-    /// Calls a function with the registries, under the lock of the inputs.
-    pub(crate) fn with_registries<T>(&self, at: impl FnOnce(&Registries) -> T) -> T {
-        at(&self.inputs().registries)
+    /// The world as the last update has merged it: a snapshot of it may not be there yet.
+    pub(crate) fn world(&self) -> World {
+        self.inputs().merged.world.clone()
+    }
+
+    /// The status of all sources, sorted.
+    pub(crate) fn source_statuses(&self) -> Vec<SourceStatus> {
+        self.inputs().merged.statuses.clone()
     }
 
     /// Messages about Ingresses.
     pub(crate) fn ingress_notes(&self) -> Arc<IngressNotes> {
-        Arc::clone(self.inputs().ingress_notes())
+        Arc::clone(self.ingress_rules().notes())
+    }
+
+    fn ingress_rules(&self) -> MutexGuard<'_, IngressRules> {
+        let rules = self.ingress_rules.lock();
+        rules.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the rules of Ingresses to a mesh. Returns what changed of these rules since the last call; `None`: any may have changed.
+    fn complete(&self, inputs: WorldInputs) -> (World, Option<Changes>) {
+        let WorldInputs {
+            mut world,
+            ingresses,
+            ..
+        } = inputs;
+        let mut rules = self.ingress_rules();
+        let changes = rules.add(ingresses.iter(), &mut world, &self.options.domain);
+        (world, changes)
     }
 
     /// Makes all streams look at everything, as a debug request asks. Returns the number of streams.
@@ -209,7 +205,8 @@ impl Hub {
 
     /// All sources were read: the mesh as it is known now is served from now on.
     fn begin(&self) {
-        let world = self.inputs().begin(self.clock.now(), &self.options.domain);
+        let inputs = self.inputs().begin(self.clock.now());
+        let (world, _) = self.complete(inputs);
         let services = world.services.len();
         let settings = Arc::clone(&self.options.settings);
         self.serve(Snapshot::new(world, settings));
@@ -231,3 +228,5 @@ impl Hub {
 
 #[cfg(test)]
 mod scale_tests;
+#[cfg(test)]
+mod stretch_tests;

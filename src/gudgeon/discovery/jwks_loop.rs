@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::security::KeySet;
-use sources::aggregate::Registries;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::sleep_until;
 use tracing::{info, warn};
@@ -77,7 +76,7 @@ impl Fetches {
         let due = state.due(now);
         let forgotten = unwanted.keys.then(|| state.key_sets());
         let next = state.next(now);
-        // `put_key_sets` takes the lock of the hub's inputs, and `Hub::update` takes this one under that lock.
+        // `put_key_sets` takes the lock of the hub's inputs, and `Hub::update` takes this one while it holds the registries.
         drop(state);
         for (fetch, task) in self.under_way.values() {
             if unwanted.fetches.contains(&fetch.number) {
@@ -87,7 +86,7 @@ impl Fetches {
         if let Some(keys) = forgotten {
             hub.put_key_sets(keys);
         }
-        let forbidden = hub.jwks.forbidden(&hub.with_registries(Registries::world));
+        let forbidden = hub.jwks.forbidden(&hub.world());
         for fetch in due {
             let (fetcher, forbidden) = (Arc::clone(&self.fetcher), forbidden.clone());
             let of = fetch.clone();
@@ -130,7 +129,7 @@ fn fetched_one(hub: &Hub, fetch: &Fetch, fetched: Result<KeySet, FetchError>) {
     let failed = fetched.as_ref().err().map(ToString::to_string);
     let news = state.done(fetch, fetched, at, hub.jwks.refresh);
     let keys = news.keys.then(|| state.key_sets());
-    // `put_key_sets` takes the lock of the hub's inputs, and `Hub::update` takes this one under that lock.
+    // `put_key_sets` takes the lock of the hub's inputs, and `Hub::update` takes this one while it holds the registries.
     drop(state);
     if news.trouble
         && let Some(more) = hub.jwks.log_limiter.suffix_if_allowed()
@@ -170,7 +169,7 @@ mod tests {
                  spec: {{jwtRules: [{rules}]}}\n"
             );
             let put = memory.put(object.as_bytes()).unwrap();
-            hub.update(|registries| registries.put(&id, put.contribution));
+            hub.put(&id, put.contribution);
             // Those before are closed, and as many others come.
             for mut stream in std::mem::take(&mut open) {
                 let mut rest = Vec::new();

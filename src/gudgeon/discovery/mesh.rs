@@ -73,7 +73,8 @@ impl MeshFiles {
             {
                 doubt(&config, &text);
                 let config = Arc::new(config);
-                hub.update(|registries| registries.set_mesh(Arc::clone(&config)));
+                let mesh = Arc::clone(&config);
+                hub.update(|registries| registries.set_mesh(mesh));
                 if let Some(mcp_sources) = &mcp_sources {
                     mcp_sources.configure(&config.config_sources);
                 }

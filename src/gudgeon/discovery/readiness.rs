@@ -18,14 +18,7 @@ pub(super) fn readiness(hub: &Hub) -> Result<String, String> {
         return Err("draining".to_owned());
     }
     if !hub.lifecycle.is_serving() {
-        let missing: Vec<String> = hub.with_registries(|registries| {
-            let awaited = hub.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-            let line = |source| match awaited.get(source) {
-                Some(what) => format!("waiting for {source}: {what}"),
-                None => format!("waiting for {source}"),
-            };
-            registries.missing().map(line).collect()
-        });
+        let missing = missing(hub);
         let awaited = hub.jwks.awaited(hub.clock.now());
         if missing.is_empty() && awaited > 0 {
             let sets = api::counted(awaited, "jwksUri");
@@ -52,6 +45,21 @@ pub(super) fn readiness(hub: &Hub) -> Result<String, String> {
     Ok(lines.join("\n"))
 }
 
+/// A line for each source that is not synced yet.
+fn missing(hub: &Hub) -> Vec<String> {
+    let awaited = hub.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+    let all = hub.source_statuses().into_iter();
+    let all = all.filter(|status| status.sync_state == SyncState::Syncing);
+    all.map(|status| {
+        let source = status.source;
+        match awaited.get(&source) {
+            Some(what) => format!("waiting for {source}: {what}"),
+            None => format!("waiting for {source}"),
+        }
+    })
+    .collect()
+}
+
 /// The reason for which the listener of MCP sources refuses every client.
 pub(super) fn refuses_all(hub: &Hub) -> Option<String> {
     hub.port_access.get().and_then(PortAccess::why_nobody)
@@ -60,10 +68,9 @@ pub(super) fn refuses_all(hub: &Hub) -> Option<String> {
 /// Sources that have been lost for a while, and since when.
 pub(super) fn stale(hub: &Hub) -> Vec<(String, Duration)> {
     let now = hub.clock.now();
-    let sources = hub.with_registries(sources::aggregate::Registries::sources);
     let since = hub.sync_states.since();
+    let sources = hub.source_statuses().into_iter();
     sources
-        .into_iter()
         .filter(|status| matches!(status.sync_state, SyncState::Stale { .. }))
         .filter_map(|status| {
             let since = *since.get(&status.source)?;

@@ -62,6 +62,22 @@ pub struct Contribution {
     pub ingresses: Arc<Ingresses>,
 }
 
+impl Contribution {
+    /// The number of its objects and endpoints, by which callers choose the thread that merges them.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let endpoints = self.endpoints.values().map(|shard| shard.len());
+        let configuration = self.configuration.counts().map(|(_, count)| count);
+        let others = [
+            self.services.len(),
+            self.workloads.len(),
+            self.credentials.len(),
+            self.ingresses.len(),
+        ];
+        endpoints.chain(configuration).chain(others).sum()
+    }
+}
+
 /// The progress of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyncState {

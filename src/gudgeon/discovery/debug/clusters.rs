@@ -8,7 +8,7 @@ use api::model::{Labels, ServiceKey};
 use api::networking::{DiscoveryKind as _, Gateway, ServiceEntry, WorkloadEntry};
 use api::security::RequestAuthentication;
 use serde_json::{Value, json};
-use sources::aggregate::{Registries, SourceStatus};
+use sources::aggregate::SourceStatus;
 use sources::catalogue::WrittenObject;
 use sources::contribution::SyncState;
 use transform::ingress::without_router;
@@ -25,29 +25,26 @@ use crate::secrets;
 
 pub(super) fn clusters(hub: &Hub) -> Value {
     let since = hub.sync_states.since();
-    let rows = hub
-        .with_registries(Registries::sources)
-        .into_iter()
-        .map(|status| {
-            let fact = hub.facts.of(&status.source).unwrap_or_default();
-            let (state, error) = match &status.sync_state {
-                SyncState::Syncing => ("syncing", None),
-                SyncState::Synced => ("synced", None),
-                SyncState::Stale { error } => ("stale", Some(error.clone())),
-            };
-            let objects = objects(hub, &status);
-            let error = error.or(fact.error);
-            let unreadable = fact.unreadable.as_deref().filter(|_| error.is_none());
-            let since = since.get(&status.source).copied().unwrap_or_default();
-            json!({
-                "id": status.source.cluster.as_str(),
-                "provider": status.source.registry.as_str(),
-                "state": state,
-                "since": log::stamp(hub.clock.wall(since)),
-                "objects": objects,
-                "error": error.as_deref().or(unreadable),
-            })
-        });
+    let rows = hub.source_statuses().into_iter().map(|status| {
+        let fact = hub.facts.of(&status.source).unwrap_or_default();
+        let (state, error) = match &status.sync_state {
+            SyncState::Syncing => ("syncing", None),
+            SyncState::Synced => ("synced", None),
+            SyncState::Stale { error } => ("stale", Some(error.clone())),
+        };
+        let objects = objects(hub, &status);
+        let error = error.or(fact.error);
+        let unreadable = fact.unreadable.as_deref().filter(|_| error.is_none());
+        let since = since.get(&status.source).copied().unwrap_or_default();
+        json!({
+            "id": status.source.cluster.as_str(),
+            "provider": status.source.registry.as_str(),
+            "state": state,
+            "since": log::stamp(hub.clock.wall(since)),
+            "objects": objects,
+            "error": error.as_deref().or(unreadable),
+        })
+    });
     Value::Array(rows.collect())
 }
 

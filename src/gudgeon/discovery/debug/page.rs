@@ -382,7 +382,7 @@ fn jwks(page: &mut String, hub: &Hub) {
 
 fn source_table(page: &mut String, hub: &Hub) {
     page.push_str("<h2>Sources</h2><table><tr><th>source<th>state<th>objects</tr>\n");
-    for status in hub.with_registries(Registries::sources) {
+    for status in hub.source_statuses() {
         let state = match &status.sync_state {
             SyncState::Syncing => "<td>syncing".to_owned(),
             SyncState::Synced => "<td class=\"good\">synced".to_owned(),

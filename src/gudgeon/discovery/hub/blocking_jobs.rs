@@ -1,8 +1,10 @@
 //! Work beside the event loop: large jobs run on a blocking thread, one at a time.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 
 /// The number of ports and endpoints from which work runs on a blocking thread. Chosen: a few milliseconds of work, where the
 /// loop may stop for 20.
@@ -30,13 +32,35 @@ impl BlockingJobs {
         if size < LARGE {
             return Some(work());
         }
-        let turn = Arc::clone(&self.worker).acquire_owned().await.ok()?;
+        self.spawn(work).await.ok()
+    }
+
+    /// Runs work on a blocking thread, one job at a time. A panic of it goes on here.
+    pub(super) async fn run_large<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        match self.spawn(work).await {
+            Ok(done) => done,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                // The runtime ends, and this task with it.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+
+    async fn spawn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let turn = Arc::clone(&self.worker).acquire_owned().await;
         // The turn is the job's: its request may be dropped, and the job goes on.
         let job = move || {
             let _turn = turn;
             work()
         };
-        tokio::task::spawn_blocking(job).await.ok()
+        tokio::task::spawn_blocking(job).await
     }
 }
 

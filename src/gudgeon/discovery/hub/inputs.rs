@@ -1,17 +1,16 @@
-//! The inputs of the next snapshot: the mesh as its sources know it, and all that waits for the debounce.
+//! The inputs of the next snapshot: the mesh as the last update has merged it, and all that waits for the debounce.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::model::{Changes, PushRequest, ServiceKey, TriggerReason, World};
+use api::model::{Changes, PushRequest, TriggerReason, World};
 use api::security::{JwksSource, KeySet};
-use sources::aggregate::Registries;
+use sources::contribution::Ingresses;
 use xds::debounce::{Debounce, DebounceOptions, DueBatch};
-use xds::snapshot::Snapshot;
 
 use super::changed::ChangedObjects;
-use super::ingresses::{IngressNotes, IngressRules};
+use super::merged_sources::MergedSources;
 use super::peers::PeerAuthenticationHistory;
 use super::plaintext::Plaintext;
 use crate::discovery::metrics::DiscoveryMetrics;
@@ -20,54 +19,58 @@ type KeySets = Arc<BTreeMap<JwksSource, KeySet>>;
 
 #[derive(Debug)]
 pub(super) struct SnapshotInputs {
-    pub(super) registries: Registries,
+    pub(super) merged: MergedSources,
     pub(super) plaintext: Plaintext,
     options: DebounceOptions,
     debounce: Debounce,
     changed: ChangedObjects,
     peers: PeerAuthenticationHistory,
     key_sets: KeySets,
-    ingresses: IngressRules,
+}
+
+/// The mesh of a snapshot, but for the rules that are made of Ingresses: making them takes a while.
+#[derive(Debug)]
+pub(super) struct WorldInputs {
+    pub(super) world: World,
+    pub(super) ingresses: Vec<Arc<Ingresses>>,
+    /// As in [`MergedSources`].
+    pub(super) size: usize,
 }
 
 /// The inputs that one push takes over.
 #[derive(Debug)]
 pub(super) struct DueInputs {
     pub(super) batch: DueBatch,
-    pub(super) world: World,
+    pub(super) inputs: WorldInputs,
     /// `None`: more may have changed than is known.
     pub(super) changes: Option<Arc<Changes>>,
 }
 
 impl SnapshotInputs {
-    pub(super) fn new(registries: Registries, options: DebounceOptions) -> Self {
+    pub(super) fn new(merged: MergedSources, options: DebounceOptions) -> Self {
         Self {
-            registries,
+            merged,
             plaintext: Plaintext::default(),
             options,
             debounce: Debounce::new(options),
             changed: ChangedObjects::default(),
             peers: PeerAuthenticationHistory::default(),
             key_sets: Arc::default(),
-            ingresses: IngressRules::default(),
         }
     }
 
-    /// Adds an update's changes. They go out after the debounce. `served`: the snapshot that is served; the first one takes in all
-    /// that came before it.
+    /// Takes an update: the mesh after it, the objects that it changed, and the pushes that follow, which go out after the debounce.
     pub(super) fn change(
         &mut self,
         now: Duration,
+        merged: MergedSources,
         changes: &Changes,
-        served: Option<&Snapshot>,
+        pushes: Vec<PushRequest>,
         metrics: &DiscoveryMetrics,
     ) {
+        self.merged = merged;
         self.changed.add(changes);
-        let world = self.registries.world();
-        let only_assignments = |key: &ServiceKey| {
-            served.is_none_or(|served| served.changes_only_assignments(&world, key))
-        };
-        for request in changes.pushes(only_assignments) {
+        for request in pushes {
             metrics.updated(&request);
             self.debounce.request(now, request);
         }
@@ -84,32 +87,30 @@ impl SnapshotInputs {
         self.change_all(now, TriggerReason::Config);
     }
 
-    /// Messages about Ingresses.
-    pub(super) fn ingress_notes(&self) -> &Arc<IngressNotes> {
-        self.ingresses.notes()
-    }
-
     /// The mesh of the first snapshot: all that waited is in it.
-    pub(super) fn begin(&mut self, now: Duration, domain: &str) -> World {
+    pub(super) fn begin(&mut self, now: Duration) -> WorldInputs {
         self.debounce = Debounce::new(self.options);
-        let world = self.world(now, domain);
-        // `world` adds the changes of Ingresses, so the changes are taken after it.
         let _before = self.changed.take(false);
-        world
+        self.world(now)
     }
 
     /// The mesh as it is to be served.
-    fn world(&mut self, now: Duration, domain: &str) -> World {
-        let mut world = self.registries.world();
+    fn world(&mut self, now: Duration) -> WorldInputs {
+        let MergedSources {
+            world,
+            ingresses,
+            size,
+            ..
+        } = &self.merged;
+        let mut world = world.clone();
         let current = &world.peer_authentications;
         world.earlier_peer_authentications = self.peers.earlier(current, now);
         world.key_sets = Arc::clone(&self.key_sets);
-        let ingresses = self.registries.ingresses();
-        match self.ingresses.add(ingresses, &mut world, domain) {
-            Some(changes) => self.changed.add(&changes),
-            None => self.changed.forget(),
+        WorldInputs {
+            world,
+            ingresses: ingresses.clone(),
+            size: *size,
         }
-        world
     }
 
     /// The time at which something is due, if nothing else changes before.
@@ -123,17 +124,15 @@ impl SnapshotInputs {
     }
 
     /// The inputs of a push that is due by now.
-    pub(super) fn take_due(&mut self, now: Duration, domain: &str) -> Option<DueInputs> {
+    pub(super) fn take_due(&mut self, now: Duration) -> Option<DueInputs> {
         if self.peers.expire(now) {
             self.change_all(now, TriggerReason::Config);
         }
         let batch = self.debounce.due(now)?;
-        let world = self.world(now, domain);
-        // `world` adds the changes of Ingresses, so the changes are taken after it.
         let changes = self.changed.take(batch.partial);
         Some(DueInputs {
             batch,
-            world,
+            inputs: self.world(now),
             changes,
         })
     }

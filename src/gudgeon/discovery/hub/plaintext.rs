@@ -182,15 +182,14 @@ impl Hub {
     /// once.
     pub(super) fn emit_certificates(&self) {
         let now = self.clock.now();
-        let served = self.snapshot();
         let mut inputs = self.inputs();
         inputs.plaintext.expire(now);
         if !std::mem::take(&mut inputs.plaintext.is_changed) {
             return;
         }
         let addresses = inputs.plaintext.addresses.keys().copied().collect();
-        let changes = inputs.registries.set_plaintext(addresses);
-        inputs.change(now, &changes, served.as_deref(), &self.metrics);
+        drop(inputs);
+        self.update(|registries| registries.set_plaintext(addresses));
     }
 }
 
@@ -275,7 +274,7 @@ mod tests {
         let (node, peer) = (Arc::new(node), Address::Ip("10.0.0.1:7".parse().unwrap()));
         let view = hub.snapshot().unwrap().view(&node);
         let stream = hub.join(&node, &peer, Protocol::StateOfTheWorld, view);
-        let plain = || hub.with_registries(|all| all.world().plaintext);
+        let plain = || hub.world().plaintext;
         let after = async |seconds| {
             tokio::time::sleep(second(seconds)).await;
             plain().iter().copied().collect::<Vec<_>>()

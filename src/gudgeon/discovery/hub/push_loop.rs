@@ -4,19 +4,23 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use api::model::{Changes, TriggerReason, World};
+use api::model::{Changes, TriggerReason};
 use xds::debounce::DueBatch;
 use xds::snapshot::{NextSnapshot, Snapshot};
 
 use super::Hub;
 use super::blocking_jobs::LARGE;
-use super::inputs::DueInputs;
+use super::inputs::{DueInputs, WorldInputs};
 use super::making::made;
 use crate::discovery::push_record::{Pushed, assignments};
 
 impl Hub {
-    /// Makes snapshots and tells of them, for ever.
+    /// Applies updates, makes snapshots of them and tells of these, for ever.
     pub(crate) async fn run(self: Arc<Self>) {
+        tokio::join!(self.apply_updates(), self.push_changes());
+    }
+
+    async fn push_changes(self: &Arc<Self>) {
         // Updates before the first snapshot gather in the inputs, and `begin` takes them all.
         drop(self.current.first().await);
         loop {
@@ -32,16 +36,14 @@ impl Hub {
                 () = self.changed.notified() => {}
                 () = due => {}
             }
-            let due = self
-                .inputs()
-                .take_due(self.clock.now(), &self.options.domain);
+            let due = self.inputs().take_due(self.clock.now());
             if let Some(DueInputs {
                 batch,
-                world,
+                inputs,
                 changes,
             }) = due
             {
-                let is_made = self.push(&batch, world, changes).await;
+                let is_made = self.push(&batch, inputs, changes).await;
                 self.inputs().pushed(&batch, is_made);
             }
         }
@@ -51,20 +53,14 @@ impl Hub {
     async fn push(
         self: &Arc<Self>,
         due: &DueBatch,
-        world: World,
+        inputs: WorldInputs,
         changes: Option<Arc<Changes>>,
     ) -> bool {
         let Some(current) = self.snapshot() else {
             return false;
         };
         let begun = self.clock.now();
-        let world = if due.partial {
-            // Other changes wait for their own debounce: all but these endpoints stays as it is served.
-            current.world_with_endpoints(&world, &due.batch.hosts)
-        } else {
-            world
-        };
-        let Some((next, names)) = self.make(&current, world, due, changes).await else {
+        let Some((next, names)) = self.make(&current, inputs, due, changes).await else {
             return false;
         };
         // The snapshot is served before it is notified, so that a stream which joins next begins with it.
@@ -90,12 +86,13 @@ impl Hub {
     async fn make(
         self: &Arc<Self>,
         current: &Arc<Snapshot>,
-        world: World,
+        inputs: WorldInputs,
         due: &DueBatch,
         changes: Option<Arc<Changes>>,
     ) -> Option<(NextSnapshot, Arc<BTreeSet<Arc<str>>>)> {
         let hosts = (!due.batch.full).then(|| due.batch.hosts.clone());
-        let size = Snapshot::size(&world);
+        // Each stream is asked whether the change concerns it.
+        let size = inputs.size.saturating_add(self.sessions.len());
         let nodes: Vec<_> = if size < LARGE {
             Vec::new()
         } else {
@@ -107,9 +104,18 @@ impl Hub {
         };
         let (this, earlier) = (Arc::clone(self), Arc::clone(current));
         let everybody = due.batch.reasons.has(TriggerReason::Debug);
-        let changed_hosts = due.batch.hosts.clone();
+        let (changed_hosts, is_partial) = (due.batch.hosts.clone(), due.partial);
         let make = move || {
-            let next = || earlier.next(world, hosts.as_ref(), changes.as_deref());
+            let next = || {
+                if is_partial {
+                    // Other changes wait for their own debounce: all but these endpoints stays as it is served.
+                    let world = earlier.world_with_endpoints(&inputs.world, &changed_hosts);
+                    return earlier.next(world, hosts.as_ref(), changes.as_deref());
+                }
+                let (world, of_ingresses) = this.complete(inputs);
+                let changes = joined(changes, of_ingresses);
+                earlier.next(world, hosts.as_ref(), changes.as_deref())
+            };
             let next = made(&this.metrics, next)?;
             // A stream that asks for it meets a panic again, and counts it.
             let ahead = || {
@@ -123,4 +129,13 @@ impl Hub {
         };
         self.blocking.run(size, make).await.flatten()
     }
+}
+
+/// All objects that changed; `None`: more may have changed than is known.
+fn joined(changes: Option<Arc<Changes>>, more: Option<Changes>) -> Option<Arc<Changes>> {
+    let (mut all, more) = changes.zip(more)?;
+    if !more.is_empty() {
+        Arc::make_mut(&mut all).extend(&more);
+    }
+    Some(all)
 }

@@ -60,7 +60,7 @@ impl TestObjects {
     async fn put(&mut self, hub: &Hub, timeout: usize) -> Pushed {
         let before = hub.pushes.all().len();
         let put = self.memory.put(objects(timeout).as_bytes()).unwrap();
-        hub.update(|registries| registries.put(&self.id, put.contribution));
+        hub.put(&self.id, put.contribution);
         let deadline = Instant::now() + Duration::from_secs(60);
         while hub.pushes.all().len() == before {
             assert!(Instant::now() < deadline, "no push");

@@ -47,8 +47,9 @@ impl Hub {
     /// Sets the sync state of a source. `since` counts only if its variant changes.
     pub(crate) fn set_sync_state_since(&self, id: &SourceId, to: SyncState, since: Duration) {
         self.sync_states.set(id, &to, since);
-        self.update(|registries| {
-            registries.set_sync_state(id, to);
+        let id = id.clone();
+        self.update(move |registries| {
+            registries.set_sync_state(&id, to);
             // No object changed, but the source's first sync may complete the first snapshot.
             Changes::default()
         });
@@ -58,6 +59,7 @@ impl Hub {
     pub(crate) fn forget(&self, id: &SourceId) {
         self.sync_states.remove(id);
         self.facts.forget(id);
-        self.update(|registries| registries.remove(id));
+        let id = id.clone();
+        self.update(move |registries| registries.remove(&id));
     }
 }

@@ -44,9 +44,10 @@ pub(super) fn start(
     loops.spawn(async move {
         while updates.changed().await.is_ok() {
             let now = updates.borrow_and_update().clone();
-            hub.update(|registries| registries.put(&id, now.contribution));
+            hub.put(&id, now.contribution);
             // The state comes after the objects: it may complete the first snapshot.
             hub.set_sync_state(&id, now.sync_state);
+            hub.updates_applied().await;
         }
     });
     Ok(())

@@ -131,7 +131,7 @@ impl Directory {
                 let domain = trust.borrow_and_update().clone();
                 if let Some(files) = self.files.reader() {
                     let contribution = files.set_trust_domain(&domain);
-                    self.hub.update(|registries| registries.put(&self.id, contribution));
+                    self.hub.put(&self.id, contribution);
                 }
             }
         }
@@ -173,8 +173,7 @@ impl Directory {
             .written_objects
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = outcome.written;
-        self.hub
-            .update(|registries| registries.put(&self.id, outcome.contribution));
+        self.hub.put(&self.id, outcome.contribution);
         // The state comes after the objects: it may complete the first snapshot.
         self.hub.set_sync_state(&self.id, SyncState::Synced);
     }

@@ -3,17 +3,26 @@
 use std::sync::Arc;
 
 use api::mesh::mesh_config::IngressControllerMode;
-use sources::aggregate::Registries;
 use sources::contribution::Ingresses;
 use sources::kubernetes::{Cluster, WatchTiming, ingresses as watch_ingresses};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::discovery::hub::Hub;
 
 fn are_wanted(hub: &Hub) -> bool {
-    let mode = |registries: &Registries| registries.world().mesh.ingress_controller_mode();
-    hub.with_registries(mode) != IngressControllerMode::Off
+    hub.world().mesh.ingress_controller_mode() != IngressControllerMode::Off
+}
+
+/// Sets the Ingresses. Returns the number of the snapshot by then: one that has them has a later number.
+async fn set(hub: &Arc<Hub>, all: Arc<Ingresses>) -> Option<u64> {
+    let (to, number) = oneshot::channel();
+    let this = Arc::clone(hub);
+    hub.update(move |registries| {
+        let _nobody_waits = to.send(this.current.number());
+        registries.set_ingresses(all)
+    });
+    number.await.ok()
 }
 
 /// Watches them from now on, whenever they are wanted and rules are read here.
@@ -48,9 +57,9 @@ pub(super) fn start(
             let now = found.borrow_and_update().clone();
             let is_known = now.is_some();
             let all = now.unwrap_or_default();
-            // The number is read before the update: the snapshot that has the Ingresses has a later one.
-            let last = hub.current.number();
-            hub.update(|registries| registries.set_ingresses(Arc::clone(&all)));
+            let Some(last) = set(&hub, Arc::clone(&all)).await else {
+                return;
+            };
             // They are served with the next snapshot, which is made at once where there is none yet.
             if is_known && waits.is_some() {
                 let is_served = all.is_empty() || snapshots.borrow().is_none();

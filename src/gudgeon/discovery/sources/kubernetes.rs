@@ -177,7 +177,7 @@ fn emit(hub: &Hub, cluster: &ClusterId, update: &ClusterUpdate, with_rules: bool
     if !with_rules {
         contribution.configuration = Configuration::default();
     }
-    hub.update(|registries| registries.put(&id, contribution));
+    hub.put(&id, contribution);
     // It is said to be lost when it has been so for a while.
     let ago = update.lost.map_or(Duration::ZERO, |since| since.elapsed());
     let since = hub.clock.now().saturating_sub(ago);
@@ -231,6 +231,7 @@ async fn follow(
             let now = updates.borrow_and_update().clone();
             problems.log(&now);
             emit(&hub, &local, &now, *counts.borrow_and_update());
+            hub.updates_applied().await;
         }
     }
 }
@@ -277,6 +278,7 @@ async fn follow_all(
         }
         (known, counted) = (now, count);
         joined.send_replace(complete);
+        hub.updates_applied().await;
     }
 }
 
@@ -349,7 +351,7 @@ mod tests {
         step().await;
         let error = || hub.facts.of(&id(&local)).and_then(|fact| fact.error);
         assert_eq!(error().as_deref(), Some("refused"));
-        let sources = || hub.with_registries(sources::aggregate::Registries::sources);
+        let sources = || hub.source_statuses();
         assert!(
             sources()
                 .iter()

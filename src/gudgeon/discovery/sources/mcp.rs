@@ -83,7 +83,7 @@ pub(super) fn start(
     hub: &Arc<Hub>,
     loops: &mut JoinSet<()>,
 ) -> Result<Arc<McpSources>, Failure> {
-    let mesh = hub.with_registries(|registries| registries.world().mesh);
+    let mesh = hub.world().mesh;
     let received = address::received(flags.mcp_max_msg_size).map_err(Failure::config)?;
     let named = flags.mcp_server_addrs.iter();
     let named = named.map(|address| {
@@ -452,9 +452,9 @@ impl McpSources {
         let mut awaited = hub.awaited.lock().unwrap_or_else(PoisonError::into_inner);
         awaited.insert(self.rules.clone(), missing);
         drop(awaited);
-        hub.update(|registries| registries.put(&self.rules, rules));
+        hub.put(&self.rules, rules);
         if has_services {
-            hub.update(|registries| registries.put(&self.services, services));
+            hub.put(&self.services, services);
             hub.set_sync_state(&self.services, sync_state.clone());
         }
         // The state comes after the objects: it may complete the first snapshot.

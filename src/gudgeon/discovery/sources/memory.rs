@@ -33,7 +33,7 @@ pub(super) fn start(hub: &Arc<Hub>, loops: &mut JoinSet<()>) -> Arc<Mutex<Memory
                 // Held until the registries have it, so that no older contribution comes behind a newer one.
                 let mut memory = lock(&memory);
                 let contribution = memory.set_trust_domain(&domain);
-                update.update(|registries| registries.put(&id(), contribution));
+                update.put(&id(), contribution);
             };
             let _set = hub.blocking.run(LARGE, set).await;
         }
@@ -59,8 +59,7 @@ impl Put {
         let mut memory = lock(&self.memory);
         let put = memory.put(body)?;
         self.hub.facts.count(&id(), put.counts);
-        self.hub
-            .update(|registries| registries.put(&id(), put.contribution));
+        self.hub.put(&id(), put.contribution);
         Ok(put.objects)
     }
 

@@ -233,6 +233,12 @@ impl ClusterState {
         Some(self.since.filter(|_| self.synced)? + GATHER)
     }
 
+    /// The steps of work that [`Self::emit`] has to do where it is due.
+    pub(super) fn work(&self) -> usize {
+        let has_changed = self.synced && self.since.is_some();
+        if has_changed { self.objects.work() } else { 0 }
+    }
+
     /// Returns the state if it is due and differs from the last one; else `None`.
     pub(super) fn emit(&mut self, now: Instant) -> Option<ClusterUpdate> {
         if self.returning.is_some_and(|first| now >= first + TOGETHER) {

@@ -26,6 +26,7 @@ use crate::kubernetes::store::{Changes, Reader, Writer, store};
 use crate::kubernetes::watcher::{
     ObjectSource as _, Selection, ServerRecovery, WatchTiming, Watcher,
 };
+use crate::offload::offload_state;
 use crate::panics::restart_after_panic;
 
 /// The API server's namespace, names and timing.
@@ -74,7 +75,11 @@ const ENDPOINTS: &str = "endpoints";
 type TrustDomain = watch::Receiver<Arc<str>>;
 
 /// A change of one kind, to be applied where all kinds come together.
-type KindChange = Box<dyn FnOnce(&mut ClusterState) + Send>;
+struct KindChange {
+    /// The number of objects that change, or are listed.
+    objects: usize,
+    apply: Box<dyn FnOnce(&mut ClusterState) + Send>,
+}
 
 /// Watches an API server, and sends its complete state to `to` on each change, for as long as there is a receiver. The trust
 /// domain is taken from its channel, now and whenever it changes. A panic of the client or of one kind's watch starts all
@@ -123,7 +128,7 @@ pub(super) async fn watch_all(
         kinds.extend(Configuration::PLURALS);
     }
     let state = ClusterState::new(settings.names.clone(), settings.patience, kinds);
-    let mut state = state.named(cluster.name().cloned());
+    let mut state = Box::new(state.named(cluster.name().cloned()));
     // The receiver may have seen the value: the first turn must take it all the same.
     trust_domain.mark_changed();
     // Ended when this is dropped.
@@ -131,7 +136,9 @@ pub(super) async fn watch_all(
     loop {
         let due = state.due();
         tokio::select! {
-            Some(change) = changes.recv() => change(&mut state),
+            Some(KindChange { objects, apply }) = changes.recv() => {
+                (state, ()) = offload_state(objects, state, apply).await;
+            }
             Ok(()) = trust_domain.changed() => {
                 let trust_domain = Arc::clone(&trust_domain.borrow_and_update());
                 state.objects.set_trust_domain(&trust_domain);
@@ -148,7 +155,10 @@ pub(super) async fn watch_all(
             () = to.closed() => return,
         }
         let now = Instant::now();
-        if let Some(update) = state.emit(now) {
+        let emit = move |state: &mut ClusterState| state.emit(now);
+        let (back, update) = offload_state(state.work(), state, emit).await;
+        state = back;
+        if let Some(update) = update {
             to.send_modify(|known| known.follow(update, now));
         }
     }
@@ -311,7 +321,8 @@ async fn forward<K: Kind>(
     apply: impl Fn(&mut ClusterState, Changes<K>) + Copy + Send + 'static,
 ) {
     while let Some(changes) = reader.changed().await {
-        let change: KindChange = Box::new(move |state| {
+        let objects = changes.changes.len();
+        let apply = Box::new(move |state: &mut ClusterState| {
             let now = Instant::now();
             let any = changes.whole || !changes.changes.is_empty();
             let unreadable = state.freshness(name, changes.freshness.clone(), now);
@@ -322,7 +333,7 @@ async fn forward<K: Kind>(
                 state.changed(now);
             }
         });
-        if to.send(change).await.is_err() {
+        if to.send(KindChange { objects, apply }).await.is_err() {
             return;
         }
     }

@@ -47,6 +47,24 @@ impl Tables {
         keys.filter_map(|key| self.slices.get(key).map(Arc::as_ref))
     }
 
+    /// The number of places that slices, or Endpoints, name for a service.
+    pub(super) fn places_of(&self, service: &Key) -> usize {
+        let slices = self.slices_of(service).map(|slice| &slice.subset);
+        let endpoints = self.endpoints.get(service);
+        let subsets = endpoints.into_iter().flat_map(|one| &one.subsets);
+        slices.chain(subsets).map(|one| one.places.len()).sum()
+    }
+
+    /// The services to compute anew, with those that name a pod to compute anew.
+    pub(super) fn touched_services_by_pods(&self) -> BTreeSet<&Key> {
+        let pods = self.touched_pods.iter().cloned().map(LookupTarget::Pod);
+        let mut services: BTreeSet<_> = self.touched_services.iter().collect();
+        for pod in pods {
+            services.extend(self.service_links.of(&pod));
+        }
+        services
+    }
+
     /// Marks the lookers of a target for recomputation.
     pub(super) fn touch(&mut self, target: &LookupTarget) {
         self.touched_pods.extend(self.pod_links.of(target).cloned());

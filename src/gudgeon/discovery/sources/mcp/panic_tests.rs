@@ -58,7 +58,7 @@ struct PanickingLog;
 
 impl Subscriber for PanickingLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "gudgeon::discovery::hub"
+        metadata.target() == "gudgeon::discovery::hub::updates"
     }
 
     fn event(&self, _: &Event<'_>) {

@@ -14,6 +14,7 @@ mod remote;
 mod restart;
 mod services;
 mod source;
+mod stretches;
 
 use std::sync::Arc;
 

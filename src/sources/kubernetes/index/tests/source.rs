@@ -65,7 +65,7 @@ impl Drop for Source {
 }
 
 impl Source {
-    fn start(fake: &Fake, settings: ClusterSettings) -> Self {
+    pub(super) fn start(fake: &Fake, settings: ClusterSettings) -> Self {
         let cluster = fake.cluster();
         Self::of(|trust_domain, to| run(cluster, settings, trust_domain, to))
     }
