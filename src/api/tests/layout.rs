@@ -1282,6 +1282,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
             "sources/reconcile/validation/webhook_probe.rs",
             "transform/ingress/changes.rs",
             "transform/ingress/mod.rs",
+            "transform/ingress/targets.rs",
             "xds/rules/envoy_filter.rs",
             "xds/rules/envoy_filter/matching.rs",
             "xds/rules/envoy_filter/side.rs",

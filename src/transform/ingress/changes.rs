@@ -1,29 +1,20 @@
 //! Ingresses as they come and go. A change makes those objects again that the Ingress has a part in, and reads no Ingress
 //! without a part in them: a role that follows thousands of them has a loop to turn meanwhile. A host or a name that thousands
-//! share is one object, and costs all that share it.
+//! share is one object, and costs all that share it. An Ingress of thousands of hosts is made in turns, so that others do not wait for
+//! all of it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::metadata::CarriedMetadata;
+use super::targets::{Target, changed_targets, differing_rules, gateway_target, targets};
 use super::{
-    Finding, Generated, Settings, VIRTUAL_SERVICES, gateway, host_of, own_findings,
-    virtual_service, with_paths,
+    Finding, GATEWAYS, Generated, Settings, VIRTUAL_SERVICES, gateway, has_paths, host_of,
+    own_findings, virtual_service,
 };
 use crate::Key;
 use crate::index::{insert, remove};
 use api::kubernetes::Ingress;
-
-/// A result that is made at once.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Target {
-    /// The findings about an Ingress itself.
-    Ingress(Key),
-    /// The Gateway of a name.
-    Gateway(String),
-    /// The VirtualService of a host.
-    Host(String),
-}
 
 /// The objects that were made of a target last.
 #[derive(Debug, Default)]
@@ -65,15 +56,13 @@ pub struct Ingresses {
     read: usize,
 }
 
-/// Returns what an Ingress has a part in.
-fn targets(key: &Key, ingress: &Ingress) -> impl Iterator<Item = Target> {
-    let hosts = ingress.spec.rules.iter().map(host_of);
-    let hosts = hosts.map(|host| Target::Host(host.to_owned()));
-    let own = [
-        Target::Ingress(key.clone()),
-        Target::Gateway(key.name.clone()),
-    ];
-    own.into_iter().chain(hosts)
+/// The objects of one turn.
+#[derive(Default)]
+struct Remade {
+    generated: BTreeMap<Target, Generated>,
+    gone: BTreeSet<(&'static str, Key)>,
+    /// The names, the hosts of which are to be numbered again.
+    bases: BTreeSet<String>,
 }
 
 impl Ingresses {
@@ -105,22 +94,23 @@ impl Ingresses {
             return;
         }
         self.carried.set(&key, ingress.as_ref());
-        // Targets of the old and of the new one: a host or name that it leaves has to be made again without
-        // it.
-        if let Some(old) = self.all.remove(&key) {
-            self.dirty.extend(targets(&key, &old));
-            remove(&mut self.names, &key.name, &key);
-            for (at, rule) in with_paths(&old) {
+        let old = self.all.remove(&key);
+        let (before, after) = (old.as_ref(), ingress.as_ref());
+        self.dirty.extend(changed_targets(&key, before, after));
+        for (at, before, after) in differing_rules(before, after) {
+            if let Some(rule) = before.filter(|rule| has_paths(rule)) {
                 remove(&mut self.hosts, host_of(rule), &(key.clone(), at));
             }
-        }
-        if let Some(new) = ingress {
-            self.dirty.extend(targets(&key, &new));
-            insert(&mut self.names, &key.name, key.clone());
-            for (at, rule) in with_paths(&new) {
+            if let Some(rule) = after.filter(|rule| has_paths(rule)) {
                 insert(&mut self.hosts, host_of(rule), (key.clone(), at));
             }
-            self.all.insert(key, new);
+        }
+        match ingress {
+            Some(ingress) => {
+                insert(&mut self.names, &key.name, key.clone());
+                self.all.insert(key, ingress);
+            }
+            None => remove(&mut self.names, &key.name, &key),
         }
     }
 
@@ -142,6 +132,25 @@ impl Ingresses {
         self.dirty.extend(self.made.keys().cloned());
     }
 
+    /// The object of this collection and name is to be made again.
+    pub fn invalidate(&mut self, collection: &str, key: &Key) {
+        let target = match collection {
+            GATEWAYS => gateway_target(&key.name),
+            _ => self.host_named(&key.name).cloned().map(Target::Host),
+        };
+        self.dirty.extend(target);
+    }
+
+    /// Returns the host of a VirtualService's name.
+    fn host_named(&self, name: &str) -> Option<&String> {
+        // From the second on they have a number after the name that they share.
+        let numbered = name
+            .rsplit_once('-')
+            .and_then(|(base, number)| Some((base, number.parse().ok()?)));
+        let (base, number) = numbered.unwrap_or((name, 0));
+        self.bases.get(base)?.iter().nth(number)
+    }
+
     pub fn is_changed(&self) -> bool {
         !self.dirty.is_empty()
     }
@@ -157,29 +166,38 @@ impl Ingresses {
 
     /// Transforms the Ingresses that have changed. `port` returns the number of a service's port by its name.
     pub fn changes(&mut self, port: &dyn Fn(&Key, &str) -> Option<u16>) -> Changes {
-        let mut generated = BTreeMap::new();
-        let mut gone = BTreeSet::new();
-        let mut bases = BTreeSet::new();
+        self.changes_until(&|| false, port)
+    }
+
+    /// As [`Self::changes`], for a turn: objects are made until `is_over`, but at least one. The others stay as they are until a later
+    /// turn, and [`Self::is_changed`] until then.
+    pub fn changes_until(
+        &mut self,
+        is_over: &dyn Fn() -> bool,
+        port: &dyn Fn(&Key, &str) -> Option<u16>,
+    ) -> Changes {
+        let mut remade = Remade::default();
         for key in self.carried.settle() {
             let ingress = self.all.get(&key);
             let targets = ingress.into_iter().flat_map(|one| targets(&key, one));
             self.dirty.extend(targets);
         }
         // All targets are made before any is numbered: a name's number depends on all hosts that come to it.
-        for target in std::mem::take(&mut self.dirty) {
-            if let Some(old) = self.made.remove(&target) {
-                self.forget(&target, &old);
-                bases.extend(old.base);
-                gone.extend(old.object);
+        while let Some(target) = self.dirty.pop_first() {
+            self.remake(target, port, &mut remade);
+            if is_over() {
+                break;
             }
-            let (object, made) = self.make(&target, port);
-            bases.extend(made.base.clone());
-            generated.extend(object.map(|object| (target.clone(), object)));
-            self.keep(target, made);
         }
-        for base in bases {
-            self.number(&base, port, &mut generated, &mut gone);
+        while let Some(base) = remade.bases.pop_first() {
+            self.remake_hosts(&base, port, &mut remade);
+            self.number(&base, port, &mut remade);
         }
+        let Remade {
+            generated,
+            mut gone,
+            ..
+        } = remade;
         let generated: Vec<Generated> = generated.into_values().collect();
         for one in &generated {
             // The name may have gone to another host: it is set, not removed.
@@ -189,6 +207,45 @@ impl Ingresses {
             generated,
             removed: gone,
         }
+    }
+
+    /// Makes the object of a target in place of the last one.
+    fn remake(
+        &mut self,
+        target: Target,
+        port: &dyn Fn(&Key, &str) -> Option<u16>,
+        remade: &mut Remade,
+    ) {
+        if let Some(old) = self.made.remove(&target) {
+            self.forget(&target, &old);
+            remade.bases.extend(old.base);
+            remade.gone.extend(old.object);
+        }
+        let (object, made) = self.make(&target, port);
+        remade.bases.extend(made.base.clone());
+        let object = object.map(|object| (target.clone(), object));
+        remade.generated.extend(object);
+        self.keep(target, made);
+    }
+
+    /// Makes the hosts of a name that have changed and would have a later turn: a number that one of them leaves may be another's then.
+    fn remake_hosts(
+        &mut self,
+        base: &str,
+        port: &dyn Fn(&Key, &str) -> Option<u16>,
+        remade: &mut Remade,
+    ) {
+        let hosts = self.bases.get(base).into_iter().flatten();
+        let targets = hosts.map(|host| Target::Host(host.clone()));
+        let changed: Vec<_> = targets
+            .filter(|target| self.dirty.contains(target))
+            .collect();
+        for target in changed {
+            self.dirty.remove(&target);
+            self.remake(target, port, remade);
+        }
+        // Numbered by the caller.
+        remade.bases.remove(base);
     }
 
     fn make(
@@ -280,8 +337,7 @@ impl Ingresses {
         &mut self,
         base: &str,
         port: &dyn Fn(&Key, &str) -> Option<u16>,
-        generated: &mut BTreeMap<Target, Generated>,
-        gone: &mut BTreeSet<(&'static str, Key)>,
+        remade: &mut Remade,
     ) {
         let hosts = self.bases.get(base).cloned().unwrap_or_default();
         // The hosts are sorted, as in [`super::transform`]: both give a host the same number.
@@ -292,18 +348,19 @@ impl Ingresses {
             };
             let target = Target::Host(host);
             let known = self.made.get(&target).and_then(|made| made.object.clone());
-            let is_new = generated.contains_key(&target);
+            let is_new = remade.generated.contains_key(&target);
             if !is_new {
                 if known.as_ref().is_some_and(|(_, key)| key.name == name) {
                     continue;
                 }
                 // It moves up or down, because another one came or went.
-                gone.extend(known);
+                remade.gone.extend(known);
                 // Only the name differs: findings and Services are those that are kept already.
                 let (object, _) = self.make(&target, port);
-                generated.extend(object.map(|object| (target.clone(), object)));
+                let object = object.map(|object| (target.clone(), object));
+                remade.generated.extend(object);
             }
-            if let Some(object) = generated.get_mut(&target) {
+            if let Some(object) = remade.generated.get_mut(&target) {
                 object.key.name = name;
                 let key = object.key.clone();
                 if let Some(made) = self.made.get_mut(&target) {
@@ -367,6 +424,72 @@ mod tests {
         assert_eq!((changes.generated.len(), changes.removed.len()), (0, 2));
     }
 
+    /// One host of an Ingress with a thousand of them.
+    #[test]
+    fn a_changed_rule_makes_the_object_of_its_host_alone() {
+        let names: Vec<String> = (0..1000).map(|at| format!("h{at}.example")).collect();
+        let hosts: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut all = Ingresses::new(settings());
+        let none = |_: &Key, _: &str| None;
+        let key = Key::new("shop", "web");
+        let mut one = ingress(&hosts, &json!({"number": 80}));
+        all.set(key.clone(), Some(one.clone()));
+        assert_eq!(all.changes(&none).generated.len(), 1001);
+        let mut made = |change: &dyn Fn(&mut Ingress)| {
+            let before = all.read();
+            change(&mut one);
+            all.set(key.clone(), Some(one.clone()));
+            let changes = all.changes(&none);
+            let read = all.read() - before;
+            (changes.generated.len(), changes.removed.len(), read)
+        };
+        let other = |one: &mut Ingress| one.spec.rules[7].http.paths[0].path = "/other".to_owned();
+        assert_eq!(made(&other), (1, 0, 1));
+        let renamed = |one: &mut Ingress| one.spec.rules[7].host = "other.example".to_owned();
+        assert_eq!(made(&renamed), (1, 1, 1));
+        assert_eq!(made(&|one| drop(one.spec.rules.pop())), (0, 1, 0));
+        assert_eq!(made(&|one| drop(one.spec.tls.pop())), (1, 0, 1));
+        let written = |one: &mut Ingress| one.metadata.generation = 2;
+        assert_eq!(made(&written), (0, 0, 0));
+        let labelled = |one: &mut Ingress| drop(one.metadata.labels.insert("a".into(), "b".into()));
+        assert_eq!(made(&labelled), (1000, 0, 1000));
+    }
+
+    #[test]
+    fn a_turn_ends_when_it_is_over_and_the_next_one_goes_on() {
+        let names: Vec<String> = (0..100).map(|at| format!("h{at}.example")).collect();
+        let hosts: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut all = Ingresses::new(settings());
+        all.set(
+            Key::new("shop", "web"),
+            Some(ingress(&hosts, &json!({"number": 80}))),
+        );
+        let none = |_: &Key, _: &str| None;
+        let mut turns = Vec::new();
+        while all.is_changed() {
+            turns.push(all.changes_until(&|| true, &none).generated.len());
+        }
+        // The findings of the Ingress, then an object each.
+        let expected: Vec<_> = std::iter::once(0)
+            .chain(std::iter::repeat_n(1, 101))
+            .collect();
+        assert_eq!(turns, expected);
+    }
+
+    #[test]
+    fn an_object_is_made_again_by_its_name() {
+        let mut all = Ingresses::new(settings());
+        let one = ingress(&["a.b", "a-b", "c"], &json!({"number": 80}));
+        all.set(Key::new("shop", "web"), Some(one));
+        let none = |_: &Key, _: &str| None;
+        for made in all.changes(&none).generated {
+            all.invalidate(made.collection, &made.key);
+            assert_eq!(all.changes(&none).generated, [made]);
+        }
+        all.invalidate(VIRTUAL_SERVICES, &Key::new("istio-system", "x"));
+        assert!(!all.is_changed());
+    }
+
     /// An Ingress of many hosts would have its annotations in each of their objects.
     #[test]
     fn annotations_of_all_objects_are_bounded() {
@@ -412,9 +535,10 @@ mod tests {
     }
 
     proptest! {
-        /// In whatever order they came and went.
+        /// In whatever order they came and went, and in how many turns they were made.
         #[test]
         fn incremental_changes_end_in_the_result_of_a_full_pass(
+            turns in prop::collection::vec(0..4_usize, 40),
             steps in prop::collection::vec((0..3_usize, 0..2_usize, 0..10_usize, any::<bool>()), 1..40),
         ) {
             // Names and hosts that come to one name.
@@ -427,7 +551,7 @@ mod tests {
             let mut all: BTreeMap<Key, Ingress> = BTreeMap::new();
             let mut seen: BTreeMap<(&'static str, Key), Generated> = BTreeMap::new();
             let mut is_there = false;
-            for (namespace, name, which, looks) in steps {
+            for ((namespace, name, which, looks), turns) in steps.into_iter().zip(turns) {
                 let key = Key::new(namespaces[namespace], names[name]);
                 match hosts.get(which) {
                     Some(hosts) => {
@@ -452,12 +576,21 @@ mod tests {
                     }
                 }
                 let port = |_: &Key, _: &str| is_there.then_some(81);
-                let changes = ingresses.changes(&port);
-                for key in changes.removed {
-                    prop_assert!(seen.remove(&key).is_some(), "{key:?}");
+                // The last of the turns may be left to the next step.
+                for turn in 0..turns {
+                    let changes = match turn {
+                        2 => ingresses.changes(&port),
+                        _ => ingresses.changes_until(&|| true, &port),
+                    };
+                    for key in changes.removed {
+                        prop_assert!(seen.remove(&key).is_some(), "{key:?}");
+                    }
+                    for one in changes.generated {
+                        seen.insert((one.collection, one.key.clone()), one);
+                    }
                 }
-                for one in changes.generated {
-                    seen.insert((one.collection, one.key.clone()), one);
+                if ingresses.is_changed() {
+                    continue;
                 }
                 let whole = transform(&all, &settings(), &port);
                 let expected: Vec<_> = whole.generated.iter().collect();

@@ -8,7 +8,7 @@ use std::fmt;
 use api::kubernetes::{Ingress, ObjectMeta};
 
 use super::room::bytes_of;
-use super::{host_of, with_paths};
+use super::{has_paths, host_of};
 use crate::Key;
 
 /// Bytes of labels and annotations that one object takes over: what Kubernetes allows annotations.
@@ -59,7 +59,8 @@ impl Copies {
             annotations,
             ..
         } = &ingress.metadata;
-        let hosts: BTreeSet<&str> = with_paths(ingress).map(|(_, rule)| host_of(rule)).collect();
+        let rules = ingress.spec.rules.iter().filter(|rule| has_paths(rule));
+        let hosts: BTreeSet<&str> = rules.map(host_of).collect();
         Self {
             bytes: bytes_of(labels).saturating_add(bytes_of(annotations)),
             // The Gateway, too.

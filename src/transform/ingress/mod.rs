@@ -9,6 +9,7 @@ mod gateway;
 mod metadata;
 mod room;
 mod route;
+mod targets;
 #[cfg(test)]
 mod tests;
 
@@ -260,10 +261,9 @@ fn host_of(rule: &IngressRule) -> &str {
     }
 }
 
-/// The rules of which something is made, with their numbers. Nothing is kept for others: a MiB of them is half a million.
-fn with_paths(ingress: &Ingress) -> impl Iterator<Item = (usize, &IngressRule)> {
-    let rules = ingress.spec.rules.iter().enumerate();
-    rules.filter(|(_, rule)| !rule.http.paths.is_empty())
+/// Returns true if something is made of a rule. Nothing is kept for others: a MiB of them is half a million.
+const fn has_paths(rule: &IngressRule) -> bool {
+    !rule.http.paths.is_empty()
 }
 
 /// The findings about an Ingress that no object comes from.

@@ -568,7 +568,7 @@ mod tests {
         assert_eq!(read(&all, &plain), 200);
         let (key, json) = ingress(7, "/b");
         all.insert(key.clone(), json);
-        assert_eq!(read(&all, &plain), 2, "for its Gateway, and for its host");
+        assert_eq!(read(&all, &plain), 1, "for its host");
         let services = Arc::make_mut(&mut plain.services);
         services.extend([service("other", 80), service("web7", 80)]);
         assert_eq!(read(&all, &plain), 0, "no port has changed");
