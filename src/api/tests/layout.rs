@@ -754,7 +754,6 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("gudgeon/grpc/connections.rs", 452),
     ("gudgeon/discovery/sources/mcp.rs", 490),
     ("gudgeon/discovery/debug/page.rs", 415),
-    ("gudgeon/galley/engine.rs", 410),
 ];
 
 fn folder(name: &str) -> PathBuf {

@@ -6,6 +6,11 @@
 //! ```
 //!
 //! The objects of the sources are kept: a new session replays them from here, and no source reads anything twice.
+//!
+//! All work on the state is done beside the event loop, in turns of [`TURN`]: between two turns of a long work, such as an Ingress of
+//! thousands of hosts, sources emit their events and snapshots are published.
+
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,25 +20,18 @@ use api::mesh::MeshConfig;
 use mcp::collections::{Collections, Group};
 use mcp::publish::Publisher;
 use mcp::session::{Session, Step};
-use mcp::snapshot::Resource;
 use sources::catalogue::{ConfigReport, EntryId};
 use sources::kubernetes::WithoutRoom;
 use tokio::sync::{Notify, watch};
-use tracing::{info, warn};
+use tracing::info;
 
 use super::metrics::GalleyMetrics;
-use super::processing::{self, Processing, TransformInput};
+use super::processing::{self, GeneratedObjects, Processing, TransformInput};
 use super::readiness::Readiness;
 use super::state_snapshot::{Publish, SessionState, StateSnapshot};
 use crate::clock::Clock;
 use crate::mcp::Snapshots;
-use crate::secrets::redact_text;
-
-/// Publishes that are remembered, for the page.
-const REMEMBERED: usize = 200;
-
-/// Log lines about generated objects at most.
-const MOST_LINES: usize = 100;
+pub(super) use turns::TURN;
 
 /// A part of readiness.
 const SNAPSHOT: &str = "snapshot";
@@ -41,9 +39,9 @@ const SNAPSHOT: &str = "snapshot";
 const ROOM: &str = "room";
 
 /// The next step of a session.
-type Next = Step<EntryId, TransformInput, Arc<MeshConfig>>;
+type NextStep = Step<EntryId, TransformInput, Arc<MeshConfig>>;
 
-/// Settings of the command line.
+/// Settings of the command line, and the length of a turn.
 #[derive(Clone, Debug)]
 pub(super) struct EngineSettings {
     /// `files` or `cluster`.
@@ -51,6 +49,7 @@ pub(super) struct EngineSettings {
     pub(super) domain: String,
     /// Entries are generated from services.
     pub(super) discovers: bool,
+    pub(super) turn: Duration,
 }
 
 /// An event of a source.
@@ -70,7 +69,12 @@ pub(super) struct SourceEvent {
 pub(crate) struct GalleyEngine {
     pub(super) settings: EngineSettings,
     pub(super) clock: Clock,
+    /// Held for the time of a turn: never locked by the event loop.
     state: Mutex<EngineState>,
+    /// The turns of those who change the state, in the order in which they ask.
+    turns: Arc<tokio::sync::Mutex<()>>,
+    /// The time since which the source is unreachable, and the reason.
+    stale: Mutex<Option<(Duration, String)>>,
     out: watch::Sender<Snapshots>,
     /// Wakes the publishing task: the next deadline may be sooner.
     wake: Notify,
@@ -84,11 +88,11 @@ struct EngineState {
     inputs: BTreeMap<EntryId, TransformInput>,
     complete: bool,
     report: Arc<ConfigReport>,
-    /// The time since which the source is unreachable, and the reason.
-    stale: Option<(Duration, String)>,
     processing: Option<Processing>,
-    /// Generated resources that the last session has served.
-    made: BTreeMap<EntryId, Arc<Resource>>,
+    /// Generated objects that the last session has served.
+    made: GeneratedObjects,
+    /// The session has not generated all its resources yet.
+    is_opening: bool,
     /// The publisher of the last processing, until the next one begins.
     publisher: Publisher,
     publishes: VecDeque<Publish>,
@@ -98,7 +102,7 @@ struct EngineState {
 }
 
 impl EngineState {
-    fn state_snapshot(&self) -> StateSnapshot {
+    fn state_snapshot(&self, stale: Option<(Duration, String)>) -> StateSnapshot {
         let Self {
             session,
             processing,
@@ -119,7 +123,7 @@ impl EngineState {
                 buffered: session.buffered(),
             },
             complete: self.complete,
-            stale: self.stale.clone(),
+            stale,
             report: Arc::clone(&self.report),
             made: made.unwrap_or_default(),
             published: self.publisher.published().cloned().collect(),
@@ -141,9 +145,9 @@ impl GalleyEngine {
             inputs: BTreeMap::new(),
             complete: false,
             report: Arc::default(),
-            stale: None,
             processing: None,
-            made: BTreeMap::new(),
+            made: GeneratedObjects::default(),
+            is_opening: false,
             publisher: Publisher::new(Arc::new(Collections::all())),
             publishes: VecDeque::new(),
             counts: BTreeMap::new(),
@@ -153,6 +157,8 @@ impl GalleyEngine {
             settings,
             clock: Clock::new(),
             state: Mutex::new(state),
+            turns: Arc::default(),
+            stale: Mutex::default(),
             out: watch::Sender::default(),
             wake: Notify::new(),
             readiness,
@@ -174,69 +180,93 @@ impl GalleyEngine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn stale(&self) -> MutexGuard<'_, Option<(Duration, String)>> {
+        self.stale.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the present state, whose reports may be long: not for the event loop.
     pub(super) fn state_snapshot(&self) -> StateSnapshot {
-        self.state().state_snapshot()
+        let stale = self.stale().clone();
+        self.state().state_snapshot(stale)
     }
 
     /// Returns the time since which the source is unreachable; `None`: it is reachable.
     pub(super) fn stale_since(&self) -> Option<Duration> {
-        self.state().stale.as_ref().map(|(since, _)| *since)
+        self.stale().as_ref().map(|(since, _)| *since)
     }
 
-    fn change(&self, change: impl FnOnce(&Self, &mut EngineState, Duration)) {
-        let now = self.clock.now();
+    /// Does a turn of work after a change.
+    fn change<T>(&self, change: impl FnOnce(&Self, &mut EngineState, Duration) -> T) -> T {
         let mut state = self.state();
-        change(self, &mut state, now);
+        let now = self.clock.now();
+        let changed = change(self, &mut state, now);
         // Generated resources follow from many objects, so they are made once, after the whole event.
-        self.flush(&mut state, now);
+        self.work(&mut state, now);
         drop(state);
         self.wake.notify_one();
+        changed
     }
 
     /// Marks the source as connected.
-    pub(super) fn connected(&self) {
-        self.change(|engine, state, now| {
-            let number = state.session.number();
-            let source = engine.settings.source;
-            let step = state.session.connected(now, number, source);
-            engine.act(state, now, step);
-        });
+    pub(super) async fn connected(self: &Arc<Self>) {
+        self.in_turn(|engine| {
+            engine.change(|engine, state, now| {
+                let number = state.session.number();
+                let source = engine.settings.source;
+                let step = state.session.connected(now, number, source);
+                engine.act(state, now, step);
+            });
+        })
+        .await;
     }
 
     /// Applies an event of the source.
-    pub(super) fn emit(&self, news: SourceEvent) {
-        self.metrics.processed(news.changes.len());
-        self.change(|engine, state, now| {
-            let number = state.session.number();
-            let mut changes = news.changes;
-            if news.whole {
-                let named: BTreeSet<EntryId> = changes.iter().map(|(id, _)| id.clone()).collect();
-                let gone = state.inputs.keys().filter(|id| !named.contains(id));
-                changes.extend(gone.map(|id| (id.clone(), None)).collect::<Vec<_>>());
-            }
-            for (id, thing) in changes {
-                match &thing {
-                    Some(thing) => state.inputs.insert(id.clone(), thing.clone()),
-                    None => state.inputs.remove(&id),
-                };
-                let step = state.session.object(number, id, thing);
-                engine.act(state, now, step);
-            }
-            if let Some(report) = news.report {
-                state.report = report;
-            }
-            if news.complete {
-                state.complete = true;
-                let step = state.session.complete(now, number, engine.settings.source);
-                engine.act(state, now, step);
-            }
-        });
+    pub(super) async fn emit(self: &Arc<Self>, news: SourceEvent) {
+        self.emit_made(|| news).await;
+    }
+
+    /// Applies an event of the source, which is made beside the event loop, too.
+    pub(super) async fn emit_made(
+        self: &Arc<Self>,
+        make: impl FnOnce() -> SourceEvent + Send + 'static,
+    ) {
+        self.in_turn(move |engine| {
+            let news = make();
+            engine.metrics.processed(news.changes.len());
+            engine.change(|engine, state, now| engine.apply(state, now, news));
+        })
+        .await;
+    }
+
+    fn apply(&self, state: &mut EngineState, now: Duration, news: SourceEvent) {
+        let number = state.session.number();
+        let mut changes = news.changes;
+        if news.whole {
+            let named: BTreeSet<EntryId> = changes.iter().map(|(id, _)| id.clone()).collect();
+            let gone = state.inputs.keys().filter(|id| !named.contains(id));
+            changes.extend(gone.map(|id| (id.clone(), None)).collect::<Vec<_>>());
+        }
+        for (id, thing) in changes {
+            match &thing {
+                Some(thing) => state.inputs.insert(id.clone(), thing.clone()),
+                None => state.inputs.remove(&id),
+            };
+            let step = state.session.object(number, id, thing);
+            self.act(state, now, step);
+        }
+        if let Some(report) = news.report {
+            state.report = report;
+        }
+        if news.complete {
+            state.complete = true;
+            let step = state.session.complete(now, number, self.settings.source);
+            self.act(state, now, step);
+        }
     }
 
     /// Sets the reason for which the first snapshot is not ready.
     pub(super) fn waits(&self, why: String) {
-        if !self.state().publisher.is_ready() {
+        if !self.out.borrow().is_complete() {
             self.readiness.lacks(SNAPSHOT, why);
         }
     }
@@ -247,13 +277,12 @@ impl GalleyEngine {
     }
 
     /// Sets the reason for which the source cannot be reached; `None` if it can.
-    pub(super) fn set_stale(&self, stale: Option<String>) {
-        self.change(|_, state, now| {
-            state.stale = stale.map(|why| {
-                // The cause may change; the time of the first failure stays.
-                let since = state.stale.as_ref().map_or(now, |(since, _)| *since);
-                (since, why)
-            });
+    pub(super) fn set_stale(&self, why: Option<String>) {
+        let mut stale = self.stale();
+        *stale = why.map(|why| {
+            // The cause may change; the time of the first failure stays.
+            let since = stale.as_ref().map(|(since, _)| *since);
+            (since.unwrap_or_else(|| self.clock.now()), why)
         });
     }
 
@@ -270,15 +299,18 @@ impl GalleyEngine {
     }
 
     /// The mesh configuration was read.
-    pub(super) fn mesh(&self, mesh: Arc<MeshConfig>) {
-        self.change(|engine, state, now| {
-            let step = state.session.mesh(now, mesh);
-            engine.act(state, now, step);
-        });
+    pub(super) async fn mesh(self: &Arc<Self>, mesh: Arc<MeshConfig>) {
+        self.in_turn(|engine| {
+            engine.change(|engine, state, now| {
+                let step = state.session.mesh(now, mesh);
+                engine.act(state, now, step);
+            });
+        })
+        .await;
     }
 
     /// Takes the session's step, and those that follow from it.
-    fn act(&self, state: &mut EngineState, now: Duration, step: Next) {
+    fn act(&self, state: &mut EngineState, now: Duration, step: NextStep) {
         let mut next = step;
         loop {
             next = match next {
@@ -296,18 +328,16 @@ impl GalleyEngine {
                     let publisher = &mut state.publisher;
                     publisher.set(now, api::config::collections::MESH, resource);
                     for (id, thing) in objects {
-                        processing.apply(now, publisher, &id, Some(thing));
+                        processing.set(id, Some(thing));
                     }
                     info!("session {} is processing", state.session.number());
                     state.processing = Some(processing);
-                    // Findings about generated objects are logged now: later they are no longer new.
-                    self.flush(state, now);
-                    state.publisher.open(now);
+                    state.is_opening = true;
                     return;
                 }
                 Step::Apply(id, thing) => {
                     if let Some(processing) = &mut state.processing {
-                        processing.apply(now, &mut state.publisher, &id, thing);
+                        processing.set(id, thing);
                     }
                     return;
                 }
@@ -322,7 +352,7 @@ impl GalleyEngine {
     }
 
     /// Replays all objects to a new session. Returns the session's next step.
-    fn replay(&self, state: &mut EngineState, now: Duration, number: u64) -> Next {
+    fn replay(&self, state: &mut EngineState, now: Duration, number: u64) -> NextStep {
         let source = self.settings.source;
         if !state.complete {
             return Step::Nothing;
@@ -335,77 +365,21 @@ impl GalleyEngine {
         }
         state.session.complete(now, number, source)
     }
-
-    fn flush(&self, state: &mut EngineState, now: Duration) {
-        let Some(processing) = &mut state.processing else {
-            return;
-        };
-        if !processing.flush(now, &mut state.publisher) {
-            return;
-        }
-        let origins = &state.report.ingresses;
-        let refused = processing.refused(origins).map(|one| one.line());
-        let warned = processing.warned(origins).map(|one| one.line());
-        let lines: BTreeMap<_, _> = refused.chain(warned).take(MOST_LINES).collect();
-        let is_new = |fault: &String| !state.logged.contains_key(fault);
-        for (_, line) in lines.iter().filter(|(fault, _)| is_new(fault)) {
-            warn!("{}", redact_text(line));
-        }
-        state.logged = lines;
-    }
-
-    /// Publishes snapshots when they are due, for ever.
-    pub(super) async fn run(self: Arc<Self>) {
-        loop {
-            let deadline = self.publish();
-            let due = async {
-                match deadline {
-                    Some(at) => tokio::time::sleep_until(self.clock.instant(at)).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = self.wake.notified() => {}
-                () = due => {}
-            }
-        }
-    }
-
-    /// Publishes the snapshots that are due now. Returns the time of the next ones.
-    fn publish(&self) -> Option<Duration> {
-        let now = self.clock.now();
-        let mut state = self.state();
-        for published in state.publisher.due(now) {
-            let group = published.snapshot.group();
-            self.metrics.published(published.due.count);
-            if state.publishes.len() >= REMEMBERED {
-                state.publishes.pop_front();
-            }
-            state.publishes.push_back(Publish {
-                group,
-                at: now,
-                changes: published.due.count,
-                waited: now.saturating_sub(published.due.since),
-            });
-            *state.counts.entry(group).or_default() += 1;
-            self.out
-                .send_modify(|snapshots| snapshots.set(published.snapshot));
-        }
-        if state.publisher.is_ready() {
-            self.readiness.has(SNAPSHOT);
-        }
-        state.publisher.deadline()
-    }
 }
 
 #[cfg(test)]
 impl GalleyEngine {
-    /// An engine of files for tests, not running yet.
+    /// An engine of files for tests, not running yet. Each change is done in one turn.
     pub(super) fn at_rest() -> Arc<Self> {
+        Self::with_turns_of(Duration::MAX)
+    }
+
+    fn with_turns_of(turn: Duration) -> Arc<Self> {
         let settings = EngineSettings {
             source: "files",
             domain: "cluster.local".to_owned(),
             discovers: false,
+            turn,
         };
         let mut registry = prometheus_client::registry::Registry::default();
         let metrics = Arc::new(GalleyMetrics::new(&mut registry));
@@ -415,7 +389,8 @@ impl GalleyEngine {
 
 #[cfg(test)]
 mod tests {
-    use mcp::snapshot::Origin;
+    use mcp::snapshot::{Origin, Resource};
+    use serde_json::json;
     use sources::catalogue::CoreKind;
 
     use super::*;
@@ -476,14 +451,17 @@ mod tests {
 
     /// An Ingress with a path to a service.
     fn ingress(service: &str) -> (EntryId, Option<TransformInput>) {
-        let json = serde_json::json!({
+        ingress_of(service, &["a".to_owned()])
+    }
+
+    /// An Ingress with a path to a service for each host.
+    fn ingress_of(service: &str, hosts: &[String]) -> (EntryId, Option<TransformInput>) {
+        let backend = json!({"service": {"name": service, "port": {"number": 80}}});
+        let rule = |host| json!({"host": host, "http": {"paths": [{"backend": backend}]}});
+        let rules: Vec<_> = hosts.iter().map(rule).collect();
+        let json = json!({
             "metadata": {"name": "web", "namespace": "shop"},
-            "spec": {
-                "ingressClassName": "istio",
-                "rules": [{"host": "a", "http": {"paths": [
-                    {"backend": {"service": {"name": service, "port": {"number": 80}}}},
-                ]}}],
-            },
+            "spec": {"ingressClassName": "istio", "rules": rules},
         });
         let kind = CoreKind::Ingress;
         let id = EntryId {
@@ -510,11 +488,12 @@ mod tests {
                 ..ConfigReport::default()
             }))
         };
-        engine.emit(SourceEvent {
+        let event = SourceEvent {
             report: at(3),
             ..news(true, vec![ingress("")])
-        });
-        engine.mesh(mesh(1));
+        };
+        engine.emit(event).await;
+        engine.mesh(mesh(1)).await;
         let logged_lines = |engine: &GalleyEngine| -> Vec<String> {
             let logged = &engine.state().logged;
             logged.values().cloned().collect()
@@ -525,16 +504,52 @@ mod tests {
         assert!(lines[0].starts_with(line), "{lines:?}");
         let origin = engine.state_snapshot().made.warned[0].origin.to_string();
         assert_eq!(origin, "a.yaml:3");
-        engine.emit(SourceEvent {
+        let event = SourceEvent {
             report: at(7),
             ..news(false, vec![ingress("web")])
-        });
-        engine.mesh(broken_mesh(2));
+        };
+        engine.emit(event).await;
+        engine.mesh(broken_mesh(2)).await;
         let lines = logged_lines(&engine);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].starts_with("a.yaml:7: Gateway "), "{lines:?}");
         let line = ": stale: object is too large";
         assert!(lines[0].contains(line), "{lines:?}");
+    }
+
+    /// Its owner held up all others: each host is an object to be made, validated and hashed.
+    #[tokio::test(start_paused = true)]
+    async fn an_ingress_of_many_hosts_holds_up_no_other_object() {
+        let engine = GalleyEngine::with_turns_of(Duration::ZERO);
+        tokio::spawn(Arc::clone(&engine).run());
+        engine.mesh(mesh(1)).await;
+        engine.emit(news(true, vec![change(1, Some(1))])).await;
+        later(2000).await;
+        let hosts: Vec<String> = (0..200).map(|at| format!("h{at}.example")).collect();
+        engine
+            .emit(news(false, vec![ingress_of("web", &hosts)]))
+            .await;
+        engine.emit(news(false, vec![change(2, Some(1))])).await;
+        let made = engine.state().processing.as_ref().unwrap().made_count();
+        assert!(made < 10, "the event came after {made} objects");
+        later(2000).await;
+        assert_eq!(count(&engine), Some(202));
+    }
+
+    /// As one whose loop went on without it: what is served would be of no one knows when.
+    #[tokio::test]
+    async fn a_panic_of_a_turn_is_one_of_its_task() {
+        let engine = GalleyEngine::at_rest();
+        let task = tokio::spawn({
+            let engine = Arc::clone(&engine);
+            async move { engine.emit_made(|| panic!("a mistake")).await }
+        });
+        assert!(task.await.unwrap_err().is_panic());
+        // Others go on until the role ends.
+        engine.mesh(mesh(1)).await;
+        engine.emit(news(true, vec![])).await;
+        let state = engine.state_snapshot().session.state;
+        assert_eq!(state, mcp::session::State::Processing);
     }
 
     #[tokio::test(start_paused = true)]
@@ -545,12 +560,12 @@ mod tests {
             gateways.version().to_string()
         };
         let engine = engine();
-        engine.mesh(mesh(1));
-        engine.emit(news(true, vec![ingress("web")]));
+        engine.mesh(mesh(1)).await;
+        engine.emit(news(true, vec![ingress("web")])).await;
         later(2000).await;
         let good = gateways(&engine);
         for port in 2..4 {
-            engine.mesh(broken_mesh(port));
+            engine.mesh(broken_mesh(port)).await;
             later(2000).await;
             assert_eq!(gateways(&engine), good);
             let refused = engine.state_snapshot().made.refused;
@@ -567,15 +582,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nothing_is_published_before_all_is_there() {
         let engine = engine();
-        engine.mesh(mesh(1));
-        engine.connected();
-        engine.emit(news(false, vec![change(1, Some(1))]));
+        engine.mesh(mesh(1)).await;
+        engine.connected().await;
+        engine.emit(news(false, vec![change(1, Some(1))])).await;
         later(5000).await;
         assert_eq!(count(&engine), None);
         let why = engine.readiness.why_not_ready();
         assert_eq!(why.as_deref(), Some("the first snapshot is not published"));
         // An object that the whole list lacks is deleted.
-        engine.emit(news(true, vec![change(2, Some(1)), change(3, Some(1))]));
+        engine
+            .emit(news(true, vec![change(2, Some(1)), change(3, Some(1))]))
+            .await;
         later(499).await;
         assert_eq!(count(&engine), None);
         later(2).await;
@@ -586,12 +603,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_storm_is_two_publishes_and_its_end_is_right() {
         let engine = engine();
-        engine.mesh(mesh(1));
-        engine.emit(news(true, vec![change(0, Some(0))]));
+        engine.mesh(mesh(1)).await;
+        engine.emit(news(true, vec![change(0, Some(0))])).await;
         later(2000).await;
         let before = engine.state_snapshot().count(Group::Default);
         for at in 0..1000 {
-            engine.emit(news(false, vec![change(at, Some(1))]));
+            engine.emit(news(false, vec![change(at, Some(1))])).await;
             later(1).await;
         }
         later(2000).await;
@@ -603,8 +620,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_new_session_changes_nothing_but_the_mesh() {
         let engine = engine();
-        engine.mesh(mesh(1));
-        engine.emit(news(true, vec![change(1, Some(1)), change(2, Some(1))]));
+        engine.mesh(mesh(1)).await;
+        engine
+            .emit(news(true, vec![change(1, Some(1)), change(2, Some(1))]))
+            .await;
         later(1000).await;
         let mut snapshots = engine.snapshots();
         let watched = tokio::spawn(async move {
@@ -620,12 +639,12 @@ mod tests {
             least
         });
         for port in 2..10 {
-            engine.mesh(mesh(port));
+            engine.mesh(mesh(port)).await;
             later(u64::from(port.unsigned_abs()) * 100).await;
         }
         assert_eq!(count(&engine), Some(2));
         assert_eq!(engine.state_snapshot().session.number, 9);
-        engine.emit(news(false, vec![change(1, None)]));
+        engine.emit(news(false, vec![change(1, None)])).await;
         later(1000).await;
         assert_eq!(watched.await.unwrap(), 1);
     }

@@ -54,7 +54,7 @@ impl MeshFile {
             if let Some(text) = self.file.changed_text().await
                 && let Some(config) = self.file.later(mesh::parse_served(&text))
             {
-                engine.mesh(Arc::new(config));
+                engine.mesh(Arc::new(config)).await;
             }
             if let Some(state) = self.file.state() {
                 files.put(self.file.named().flag, state);

@@ -13,6 +13,7 @@ mod admin_state;
 mod configz;
 mod engine;
 mod gauges;
+mod generated;
 mod mesh;
 mod metrics;
 mod monitor;

@@ -163,12 +163,13 @@ mod tests {
     async fn links_lead_to_the_pages_of_the_role() {
         let engine = GalleyEngine::at_rest();
         tokio::spawn(Arc::clone(&engine).run());
-        engine.mesh(Arc::default());
-        engine.emit(SourceEvent {
+        engine.mesh(Arc::default()).await;
+        let event = SourceEvent {
             whole: true,
             complete: true,
             ..SourceEvent::default()
-        });
+        };
+        engine.emit(event).await;
         let mut snapshots = engine.snapshots();
         let published = snapshots.wait_for(|snapshots| snapshots.default.is_some());
         drop(published.await.unwrap());
@@ -232,10 +233,11 @@ mod tests {
             warned: vec![warned("shop/a"), warned("shop/b")],
             ..ConfigReport::default()
         };
-        engine.emit(SourceEvent {
+        let event = SourceEvent {
             report: Some(Arc::new(report)),
             ..SourceEvent::default()
-        });
+        };
+        engine.emit(event).await;
         // The counts are of all objects so far, and may come late.
         for (checked, broken) in [(5, 2), (4, 1)] {
             metrics.count_checked(checked, broken);
@@ -280,13 +282,14 @@ mod tests {
 
     async fn looked_at() {
         let engine = GalleyEngine::at_rest();
-        let emit = |count| {
-            engine.emit(SourceEvent {
+        let emit = async |count| {
+            let event = SourceEvent {
                 report: Some(Arc::new(refused(count))),
                 ..SourceEvent::default()
-            });
+            };
+            engine.emit(event).await;
         };
-        emit(10_000);
+        emit(10_000).await;
         for (side, path, text) in [
             (Side::Page, "/debug/configz", "\"rejected_count\": 10000"),
             (Side::Page, "/debug", "Not served as it is written: 10000"),
@@ -300,9 +303,9 @@ mod tests {
             // The page is rendered on another thread.
             let mut nobody = Context::from_waker(Waker::noop());
             assert!(drawn.as_mut().poll(&mut nobody).is_pending(), "{path}");
-            emit(10_000);
             drop(free);
-            let answer = drawn.await.unwrap();
+            let (answer, ()) = tokio::join!(drawn, emit(10_000));
+            let answer = answer.unwrap();
             assert_eq!(answer.status(), StatusCode::OK);
             assert!(body_of(answer).await.contains(text), "{path}");
         }

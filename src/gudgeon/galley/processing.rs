@@ -1,14 +1,14 @@
 //! The transforms of one session: objects in, resources of collections out.
 //!
 //! Resources are generated from all Ingresses together, and an entry of a Service from many objects: so the affected ones
-//! are marked, and generated once, when a source has sent its event.
+//! are marked, and generated once, when a source has sent its event. All of it is done in turns: one object may come to thousands of
+//! resources, and the changes of others go in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::config::collections::{MESH, type_url_of};
-use api::config::{Finding, ServedInstead};
 use api::kubernetes::{
     EndpointSlice, Endpoints, Ingress, PartialObjectMetadata, Pod, ServiceObject,
 };
@@ -17,31 +17,16 @@ use mcp::objects;
 use mcp::publish::Publisher;
 use mcp::snapshot::{self, Resource};
 use prost::Message as _;
-use sources::Revision;
-use sources::catalogue::{CoreKind, Entry, EntryId, Origin, Refused, Warned};
-use transform::ingress::{
-    self, Changes, GATEWAYS, Generated, Ingresses, Settings, VIRTUAL_SERVICES,
-};
+use sources::catalogue::{CoreKind, Entry, EntryId, Refused, Warned};
+use transform::ingress::{self, Changes, GATEWAYS, Ingresses, Settings, VIRTUAL_SERVICES};
 use transform::services::Services;
 use transform::{Key, Mesh, TransformSource};
 
+use super::generated::{Checked, Origins, hidden, warned};
 use super::synthetic::SyntheticEntries;
 
 /// The one resource of the mesh configuration.
 const MESH_NAME: &str = "istio-system/meshconfig";
-
-/// Origins of the Ingresses, by name, as the source reports them.
-pub(super) type Origins = BTreeMap<Arc<str>, Origin>;
-
-/// A generated object, with its last valid version and its findings.
-#[derive(Debug)]
-struct Checked {
-    made: Generated,
-    /// The last valid version: it stays while the present one is invalid, so that proxies keep it.
-    served: Option<Arc<Resource>>,
-    /// Findings about the present version.
-    errors: Arc<[Finding]>,
-}
 
 /// An object, as far as the transforms need it.
 #[derive(Clone, Debug)]
@@ -65,22 +50,43 @@ impl TransformInput {
     }
 }
 
+/// Generated objects that are served, for the next session.
+#[derive(Debug, Default)]
+pub(super) struct GeneratedObjects {
+    /// Those of Ingresses.
+    checked: BTreeMap<EntryId, Checked>,
+    /// Those of Services.
+    entries: BTreeMap<EntryId, Arc<Resource>>,
+}
+
+/// The progress of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Nothing is left to do.
+    Complete,
+    /// The turn was over before.
+    Partial,
+}
+
 #[derive(Debug)]
 pub(super) struct Processing {
     mesh: Mesh,
     /// Entries are made.
     discovers: bool,
+    /// Objects to set, or to delete: the newest version of each.
+    pending: BTreeMap<EntryId, Option<TransformInput>>,
     services: Services,
     entries: SyntheticEntries,
     ingresses: Ingresses,
     made: BTreeMap<EntryId, Checked>,
-    /// Generated resources that the last session has served, until this one has generated some.
-    before: BTreeMap<EntryId, Arc<Resource>>,
+    /// The objects of the last session, until this one has generated its own.
+    before: GeneratedObjects,
     /// User-written objects with names that could be generated: they take precedence.
     written: BTreeSet<EntryId>,
     /// Generated objects that those hide, by their findings.
     hidden: BTreeMap<EntryId, ingress::Finding>,
-    warned: Vec<Warned>,
+    /// Findings may be others than at the last call of [`Self::take_news`].
+    has_news: bool,
 }
 
 impl Processing {
@@ -95,60 +101,88 @@ impl Processing {
                 trust_domain: trust_domain.to_owned(),
             },
             discovers,
+            pending: BTreeMap::new(),
             services: Services::default(),
             entries: SyntheticEntries::default(),
             ingresses: Ingresses::new(Settings::new(mesh, domain)),
             made: BTreeMap::new(),
-            before: BTreeMap::new(),
+            before: GeneratedObjects::default(),
             written: BTreeSet::new(),
             hidden: BTreeMap::new(),
-            warned: Vec::new(),
+            has_news: false,
         }
     }
 
-    /// Takes over the generated resources of the last session, which stay if this session finds them invalid.
-    pub(super) fn after(mut self, before: BTreeMap<EntryId, Arc<Resource>>) -> Self {
+    /// Takes over the objects of the last session: equal ones are not validated again, and a valid one stays where this session finds
+    /// it invalid.
+    pub(super) fn after(mut self, before: GeneratedObjects) -> Self {
         self.before = before;
         self
     }
 
-    /// Returns the generated resources that are served, for the next session.
-    pub(super) fn served(self) -> BTreeMap<EntryId, Arc<Resource>> {
-        let made = self.made.into_iter();
-        made.filter_map(|(id, checked)| Some((id, checked.served?)))
-            .chain(self.entries.into_served())
-            .collect()
+    /// Returns the generated objects that are served, for the next session.
+    pub(super) fn served(self) -> GeneratedObjects {
+        // Those of the last session are still there if this one has ended before it had generated its own.
+        let mut served = self.before;
+        served.checked.extend(self.made);
+        served.entries.extend(self.entries.into_served());
+        served
     }
 
     /// Iterates over the generated objects that are not valid, each with the origin of its first Ingress, and the entries that
     /// cannot be made.
     pub(super) fn refused(&self, origins: &Origins) -> impl Iterator<Item = Refused> {
         let made = self.made.iter();
-        let refused = made.filter(|(_, checked)| !checked.errors.is_empty());
-        let refused = refused.map(|(id, checked)| Refused {
-            id: id.clone(),
-            origin: origin(origins, &checked.made.of.to_string()),
-            serving: match checked.served {
-                Some(_) => ServedInstead::Old,
-                None => ServedInstead::Nothing,
-            },
-            findings: Arc::clone(&checked.errors),
-            written: None,
-            revision: Revision::default(),
-        });
+        let refused = made.filter_map(|(id, checked)| checked.refused(id, origins));
         refused.chain(self.entries.refused())
     }
 
     /// Iterates over the warnings about Ingresses.
     pub(super) fn warned(&self, origins: &Origins) -> impl Iterator<Item = Warned> {
-        self.warned.iter().map(|one| Warned {
-            origin: origin(origins, &one.id.name),
-            ..one.clone()
-        })
+        let findings = self.ingresses.findings().chain(self.hidden.values());
+        findings.map(|finding| warned(finding, origins))
     }
 
-    /// Sets or deletes an object.
-    pub(super) fn apply(
+    /// Returns true if findings may be others than at the last call.
+    pub(super) const fn take_news(&mut self) -> bool {
+        std::mem::replace(&mut self.has_news, false)
+    }
+
+    /// Sets or deletes an object, in the next turn.
+    pub(super) fn set(&mut self, id: EntryId, thing: Option<TransformInput>) {
+        self.pending.insert(id, thing);
+    }
+
+    /// Applies changes and generates resources until `is_over`, at least one of each.
+    pub(super) fn work(
+        &mut self,
+        now: Duration,
+        publisher: &mut Publisher,
+        is_over: &dyn Fn() -> bool,
+    ) -> Progress {
+        while let Some((id, thing)) = self.pending.pop_first() {
+            self.apply(now, publisher, &id, thing);
+            if is_over() {
+                break;
+            }
+        }
+        // Of a new session all objects come first: what is generated depends on several.
+        if self.pending.is_empty() {
+            self.generate(now, publisher, is_over);
+        }
+        if !self.is_complete() {
+            return Progress::Partial;
+        }
+        // Objects of the last session that this one has not generated are deleted.
+        self.before = GeneratedObjects::default();
+        Progress::Complete
+    }
+
+    fn is_complete(&self) -> bool {
+        self.pending.is_empty() && !self.entries.is_changed() && !self.ingresses.is_changed()
+    }
+
+    fn apply(
         &mut self,
         now: Duration,
         publisher: &mut Publisher,
@@ -209,8 +243,10 @@ impl Processing {
         {
             return;
         }
-        // `written` decides which generated objects are hidden, so all are made again.
-        self.ingresses.invalidate_all();
+        let (namespace, name) = id.name.split_once('/').unwrap_or(("", &id.name));
+        // `written` decides whether the generated object of that name is hidden.
+        self.ingresses
+            .invalidate(id.collection, &Key::new(namespace, name));
         // `make` publishes the generated version again, whatever the publisher has.
         self.made.remove(id);
         match is_there {
@@ -219,24 +255,21 @@ impl Processing {
         };
     }
 
-    /// Generates the affected resources. Returns true if findings may have changed.
-    pub(super) fn flush(&mut self, now: Duration, publisher: &mut Publisher) -> bool {
-        let (services, before) = (&self.services, &mut self.before);
+    /// Generates affected resources until `is_over`, at least one of a Service and one of Ingresses.
+    fn generate(&mut self, now: Duration, publisher: &mut Publisher, is_over: &dyn Fn() -> bool) {
+        let (services, before) = (&self.services, &mut self.before.entries);
         let entries = &mut self.entries;
-        let is_news = entries.make(services, &self.mesh, before, now, publisher);
-        let changed = self.ingresses.is_changed();
-        if changed {
-            self.make(now, publisher);
+        self.has_news |= entries.make(services, &self.mesh, before, now, publisher, is_over);
+        if self.ingresses.is_changed() {
+            self.make(now, publisher, is_over);
+            self.has_news = true;
         }
-        // Resources of the last session that this one has not generated at once are deleted.
-        self.before.clear();
-        changed || is_news
     }
 
-    fn make(&mut self, now: Duration, publisher: &mut Publisher) {
+    fn make(&mut self, now: Duration, publisher: &mut Publisher, is_over: &dyn Fn() -> bool) {
         let services = &self.services;
         let port = |service: &Key, name: &str| services.port(service, name);
-        let Changes { generated, removed } = self.ingresses.changes(&port);
+        let Changes { generated, removed } = self.ingresses.changes_until(is_over, &port);
         for (collection, key) in removed {
             let id = id_of(collection, &key);
             self.hidden.remove(&id);
@@ -253,13 +286,11 @@ impl Processing {
                 continue;
             }
             self.hidden.remove(&id);
-            let checked = match self.made.remove(&id) {
+            let known = self.made.remove(&id);
+            let checked = match known.or_else(|| self.before.checked.remove(&id)) {
                 // An unchanged object is not validated again.
                 Some(known) if known.made == made => known,
-                known => {
-                    let served = known.and_then(|known| known.served);
-                    checked(made, served.or_else(|| self.before.remove(&id)))
-                }
+                known => Checked::new(made, known.and_then(|known| known.served)),
             };
             match &checked.served {
                 Some(resource) => publisher.set(now, id.collection, Arc::clone(resource)),
@@ -267,8 +298,14 @@ impl Processing {
             };
             self.made.insert(id, checked);
         }
-        let findings = self.ingresses.findings().chain(self.hidden.values());
-        self.warned = findings.cloned().map(warned).collect();
+    }
+}
+
+#[cfg(test)]
+impl Processing {
+    /// Returns the number of objects that were generated of Ingresses.
+    pub(super) fn made_count(&self) -> usize {
+        self.made.len()
     }
 }
 
@@ -277,11 +314,6 @@ fn id_of(collection: &'static str, key: &Key) -> EntryId {
         collection,
         name: key.to_string().into(),
     }
-}
-
-/// Returns the origin of an Ingress.
-fn origin(origins: &Origins, ingress: &str) -> Origin {
-    origins.get(ingress).cloned().unwrap_or_default()
 }
 
 /// The kind of Kubernetes' objects that a collection is of; `None`: it is one of the mesh's.
@@ -314,49 +346,6 @@ pub(super) fn usable(kind: CoreKind, json: &str) -> Result<(), String> {
     }
 }
 
-/// Validates a generated object like a user's. `before`: the version that is served.
-fn checked(made: Generated, before: Option<Arc<Resource>>) -> Checked {
-    let (object, findings) = made.object();
-    let errors: Vec<Finding> = findings.into_iter().filter(Finding::is_error).collect();
-    let good = object.filter(|_| errors.is_empty());
-    let served = match good {
-        Some(object) => Some(Arc::new(objects::resource(&object, made.create_time))),
-        None => before,
-    };
-    Checked {
-        made,
-        served,
-        errors: errors.into(),
-    }
-}
-
-/// The finding at the first Ingress of a generated object that is not served, because a user's has its name.
-fn hidden(made: &Generated, id: &EntryId) -> ingress::Finding {
-    let kind = id.kind();
-    ingress::Finding {
-        ingress: made.of.clone(),
-        path: String::new(),
-        message: format!(
-            "the {kind} that is made of it is not served: the {kind} {} has its name",
-            id.name
-        ),
-    }
-}
-
-fn warned(finding: ingress::Finding) -> Warned {
-    Warned {
-        id: EntryId {
-            collection: CoreKind::Ingress.collection(),
-            name: finding.ingress.to_string().into(),
-        },
-        // The caller fills it in.
-        origin: Origin::default(),
-        warnings: [Finding::warning(finding.path, finding.message)].into(),
-        notes: Arc::default(),
-        is_accepted: true,
-    }
-}
-
 /// The mesh configuration as a resource.
 pub(super) fn mesh(config: &MeshConfig) -> Resource {
     Resource::new(snapshot::Origin {
@@ -369,9 +358,11 @@ pub(super) fn mesh(config: &MeshConfig) -> Resource {
 
 #[cfg(test)]
 mod tests {
+    use api::config::ServedInstead;
     use api::config::collections::SYNTHETIC;
     use mcp::collections::Collections;
     use serde_json::json;
+    use sources::catalogue::Origin;
 
     use super::*;
 
@@ -399,9 +390,26 @@ mod tests {
             self.processing.apply(now, publisher, id, thing);
         }
 
+        /// Does all that is to be done in one turn. Returns true if findings may be others.
+        fn work(&mut self) -> bool {
+            let (now, publisher) = (self.now, &mut self.publisher);
+            let progress = self.processing.work(now, publisher, &|| false);
+            assert_eq!(progress, Progress::Complete);
+            self.processing.take_news()
+        }
+
+        /// Begins a new session, which takes over what this one serves.
+        fn next_session(&mut self, mesh: &MeshConfig, discovers: bool) {
+            let new = Processing::new(mesh, "cluster.local", discovers);
+            let old = std::mem::replace(&mut self.processing, new);
+            self.processing.before = old.served();
+            self.publisher.begin();
+            self.publisher.open(self.now);
+        }
+
         /// Returns the names in a collection, ten seconds later.
         fn names(&mut self, collection: &str) -> Vec<String> {
-            self.processing.flush(self.now, &mut self.publisher);
+            self.work();
             self.now += Duration::from_secs(10);
             self.publisher.due(self.now);
             let mut published = self.publisher.published();
@@ -486,7 +494,7 @@ mod tests {
         let name = id(CoreKind::Ingress.collection(), "shop/web");
         let mut makes = |name: &EntryId, entry: Option<&Entry>| {
             play.say(name, entry);
-            play.processing.flush(play.now, &mut play.publisher)
+            play.work()
         };
         assert!(makes(
             &name,
@@ -514,8 +522,10 @@ mod tests {
             assert_eq!(refused.len(), 1);
             assert_eq!(refused[0].findings[0].path, "spec.hosts[0]");
             assert_eq!(refused[0].origin.to_string(), "a.yaml:3");
-            // Looked at again, and not validated again.
-            play.processing.ingresses.invalidate_all();
+            // Made again, and not validated again.
+            let key = Key::new("istio-system", "a_b-c-web-istio-autogenerated-k8s-ingress");
+            play.processing.ingresses.invalidate(VIRTUAL_SERVICES, &key);
+            assert!(play.processing.ingresses.is_changed());
         }
         play.say(&name, Some(&ingress("a.b", &json!({"number": 80}))));
         assert_eq!(play.names(VIRTUAL_SERVICES), [ROUTES]);
@@ -573,11 +583,7 @@ mod tests {
         let was = version(&mut play);
         // A session that finds it invalid, and one after that.
         for _ in 0..2 {
-            let new = Processing::new(&broken(), "cluster.local", false);
-            let old = std::mem::replace(&mut play.processing, new);
-            play.processing.before = old.served();
-            play.publisher.begin();
-            play.publisher.open(play.now);
+            play.next_session(&broken(), false);
             play.say(&name, Some(&good));
             assert_eq!(version(&mut play), was);
             let refused: Vec<_> = play.processing.refused(&origins()).collect();
@@ -713,11 +719,7 @@ mod tests {
         assert_eq!(play.names(SYNTHETIC), ["shop/web"]);
         assert_eq!(refused(&play), [of("stale")]);
         // The next session has it, too.
-        let new = Processing::new(&MeshConfig::default(), "cluster.local", true);
-        let old = std::mem::replace(&mut play.processing, new);
-        play.processing.before = old.served();
-        play.publisher.begin();
-        play.publisher.open(play.now);
+        play.next_session(&MeshConfig::default(), true);
         play.say(&web, Some(&service()));
         play.say(&endpoints, Some(&plain(CoreKind::Endpoints, &all)));
         play.say(&pod, Some(&labelled(20_000)));

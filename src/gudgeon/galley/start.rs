@@ -212,9 +212,10 @@ async fn sources(
         source,
         domain: flags.domain.clone(),
         discovers: flags.enable_service_discovery,
+        turn: engine::TURN,
     };
     let engine = GalleyEngine::new(settings, Arc::clone(readiness), Arc::clone(metrics));
-    engine.mesh(mesh);
+    engine.mesh(mesh).await;
     match &options.from {
         From::Files(path) => {
             let rules = shared.rules().map(RuleChannel::sender);

@@ -30,8 +30,13 @@ impl SyntheticEntries {
         self.dirty.extend(services);
     }
 
-    /// Makes the marked entries. `before`: the resources that the last session has served. Returns true if findings may have
-    /// changed.
+    /// Returns true if entries are marked.
+    pub(super) fn is_changed(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Makes marked entries until `is_over`, but at least one. `before`: the resources that the last session has served. Returns true
+    /// if findings may have changed.
     pub(super) fn make(
         &mut self,
         services: &Services,
@@ -39,9 +44,10 @@ impl SyntheticEntries {
         before: &mut BTreeMap<EntryId, Arc<Resource>>,
         now: Duration,
         publisher: &mut Publisher,
+        is_over: &dyn Fn() -> bool,
     ) -> bool {
         let mut is_news = false;
-        for key in std::mem::take(&mut self.dirty) {
+        while let Some(key) = self.dirty.pop_first() {
             let id = EntryId {
                 collection: SYNTHETIC,
                 name: key.to_string().into(),
@@ -61,6 +67,9 @@ impl SyntheticEntries {
                 Some(findings) => self.refused.insert(id, findings).is_none(),
                 None => self.refused.remove(&id).is_some(),
             };
+            if is_over() {
+                break;
+            }
         }
         is_news
     }

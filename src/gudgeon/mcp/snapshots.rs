@@ -20,6 +20,11 @@ impl Snapshots {
         }
     }
 
+    /// Returns true if each group was published.
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.default.is_some() && self.synthetic.is_some()
+    }
+
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Snapshot>> {
         self.default.iter().chain(&self.synthetic)
     }

@@ -127,11 +127,6 @@ impl Ingresses {
         self.dirty.extend(hosts.map(Target::Host));
     }
 
-    /// Everything is to be made again.
-    pub fn invalidate_all(&mut self) {
-        self.dirty.extend(self.made.keys().cloned());
-    }
-
     /// The object of this collection and name is to be made again.
     pub fn invalidate(&mut self, collection: &str, key: &Key) {
         let target = match collection {

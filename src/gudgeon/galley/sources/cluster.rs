@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sources::catalogue::EntryChange;
 use sources::kubernetes::config::{ConfigWatcher, ServerUpdate, WatchSettings};
 use sources::kubernetes::{Access, Cluster, WithoutRoom};
 use tokio::sync::mpsc;
@@ -53,7 +54,7 @@ impl ClusterSource {
     /// Sends all objects and then their changes, for ever.
     pub(crate) async fn follow(mut self) {
         let mut server = ConfigWatcher::start(self.cluster.clone(), self.settings.clone());
-        self.engine.connected();
+        self.engine.connected().await;
         loop {
             let update = server.changed().await;
             self.emit(update).await;
@@ -85,15 +86,18 @@ impl ClusterSource {
         }
         if is_new || report.is_some() || !changes.is_empty() {
             let shared = self.rules.as_ref().map(|_| changes.clone());
-            let changes = updates(changes);
             // A move alone is no news to the engine.
-            if is_new || report.is_some() || !changes.is_empty() {
-                self.engine.emit(SourceEvent {
-                    changes,
+            let is_moved = |change: &EntryChange| matches!(change, EntryChange::Moved(..));
+            if is_new || report.is_some() || !changes.iter().all(is_moved) {
+                let complete = self.synced;
+                // A list may have thousands of objects to convert.
+                let event = move || SourceEvent {
+                    changes: updates(changes),
                     whole: false,
-                    complete: self.synced,
+                    complete,
                     report,
-                });
+                };
+                self.engine.emit_made(event).await;
             }
             if let (Some(rules), Some(changes)) = (&self.rules, shared) {
                 let update = RuleUpdate {

@@ -113,7 +113,7 @@ impl FileSource {
 
     /// Sends all objects and then their changes, for ever. Without `watches` files are read again only when that is requested.
     pub(crate) async fn follow(mut self, watches: bool) {
-        self.engine.connected();
+        self.engine.connected().await;
         let (path, shares) = (self.path.clone(), self.rules.is_some());
         let opened = move || ObjectReader {
             directory: opened(&path, shares),
@@ -154,12 +154,13 @@ impl FileSource {
                     counted(changes.len(), "object")
                 );
             }
-            self.engine.emit(SourceEvent {
+            let event = SourceEvent {
                 changes,
                 whole,
                 complete: true,
                 report,
-            });
+            };
+            self.engine.emit(event).await;
         }
         // An object that has only moved is news to the other role: it shows where.
         if let Some(rules) = &self.rules
