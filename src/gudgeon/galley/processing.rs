@@ -707,7 +707,7 @@ mod tests {
         };
         let of = |state: &str| {
             format!(
-                "Service shop/web: ServiceEntry shop/web: {state}: the ServiceEntry made of the Service may be larger than 4128768 bytes, the most that sinks take by default: give it fewer endpoints, or their pods fewer labels"
+                "Service shop/web: ServiceEntry shop/web: {state}: the ServiceEntry made of the Service is larger than 4128768 bytes, the most that sinks take by default: give it fewer endpoints, or their pods fewer labels"
             )
         };
         assert_eq!(play.names(SYNTHETIC), [""; 0]);

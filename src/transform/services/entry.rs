@@ -5,7 +5,9 @@ use std::fmt;
 
 use api::names::{export_to, spiffe_id};
 use api::networking::{ServiceEntry, ServicePort, WorkloadEntry, service_entry};
-use api::well_known::EXPORT_TO;
+use api::well_known::{EXPORT_TO, LAST_APPLIED};
+use prost::Message as _;
+use prost::encoding::{btree_map, message, string};
 
 use super::{Endpoint, EndpointGroup, Part, Services, SyntheticEntry};
 use crate::read::{endpoint_number, number};
@@ -32,10 +34,13 @@ const NO_ADDRESS: &str = "0.0.0.0";
 const SERVER_FIRST: [u16; 4] = [25, 53, 3306, 27017];
 
 /// Bytes of an entry with its metadata. Sinks take messages of 4 MiB, and one has a few bytes around its resource.
-const MOST_BYTES: usize = (4 << 20) - (64 << 10);
+pub(super) const MOST_BYTES: usize = (4 << 20) - (64 << 10);
 
-/// Bytes around each text, number or member of a list or map, at most: keys and lengths.
-const AROUND: usize = 12;
+/// Numbers of fields: `endpoints` and `subject_alt_names` of a ServiceEntry, `labels` and `annotations` of a resource's metadata.
+const ENDPOINTS: u32 = 6;
+const SUBJECT_ALT_NAMES: u32 = 8;
+const LABELS: u32 = 4;
+const ANNOTATIONS: u32 = 5;
 
 /// The entry of a service is larger than sinks take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +50,7 @@ impl fmt::Display for EntryTooLarge {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             to,
-            "the ServiceEntry made of the Service may be larger than {MOST_BYTES} bytes, the most that sinks take by default: give it fewer endpoints, \
+            "the ServiceEntry made of the Service is larger than {MOST_BYTES} bytes, the most that sinks take by default: give it fewer endpoints, \
              or their pods fewer labels"
         )
     }
@@ -53,22 +58,25 @@ impl fmt::Display for EntryTooLarge {
 
 impl std::error::Error for EntryTooLarge {}
 
-/// The bytes that an entry may still grow by, each part with the most that it takes as protobuf. Every address repeats the
-/// ports of its group and the labels of its pod, so small objects may come to a large entry: a part is reckoned before it is
-/// made.
-struct Room(usize);
+/// The bytes that an entry may still grow by, as protobuf. Every address repeats the ports of its group and the labels of its pod,
+/// so small objects may come to a large entry: each endpoint is measured when it is made, and none is made beyond the room.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Room(pub(super) usize);
 
 impl Room {
     fn take(&mut self, bytes: usize) -> Result<(), EntryTooLarge> {
-        let left = self.0.checked_sub(bytes.saturating_add(AROUND));
-        self.0 = left.ok_or(EntryTooLarge)?;
+        self.0 = self.0.checked_sub(bytes).ok_or(EntryTooLarge)?;
         Ok(())
     }
 
-    fn take_all(&mut self, texts: &BTreeMap<String, String>) -> Result<(), EntryTooLarge> {
-        texts
-            .iter()
-            .try_for_each(|(name, value)| self.take(name.len().saturating_add(value.len())))
+    /// Takes a map of a resource's metadata.
+    fn take_texts(
+        &mut self,
+        field: u32,
+        texts: &BTreeMap<String, String>,
+    ) -> Result<(), EntryTooLarge> {
+        let text = string::encoded_len;
+        self.take(btree_map::encoded_len(text, text, field, texts))
     }
 }
 
@@ -80,9 +88,20 @@ pub(super) struct EntryBuilder<'a> {
 
 impl EntryBuilder<'_> {
     pub(super) fn entry(&self, key: &Key, mesh: &Mesh) -> Result<SyntheticEntry, EntryTooLarge> {
+        self.measured(key, mesh).map(|(entry, _room)| entry)
+    }
+
+    /// Returns the entry, and the room that it leaves.
+    pub(super) fn measured(
+        &self,
+        key: &Key,
+        mesh: &Mesh,
+    ) -> Result<(SyntheticEntry, Room), EntryTooLarge> {
         let mut room = Room(MOST_BYTES);
         let metadata = &self.service.metadata;
         let mut annotations = metadata.annotations.clone();
+        // kubectl's copy of the whole object is not served.
+        annotations.remove(LAST_APPLIED);
         let mut note = |name: &str, value: String| {
             if !value.is_empty() {
                 annotations.insert(name.to_owned(), value);
@@ -94,18 +113,19 @@ impl EntryBuilder<'_> {
         note(ENDPOINTS_VERSION, versions.join(","));
         // A ServiceEntry has no field for addresses that are not ready.
         note(NOT_READY, self.not_ready()?);
-        room.take_all(&annotations)?;
-        room.take_all(&metadata.labels)?;
-        Ok(SyntheticEntry {
+        room.take_texts(ANNOTATIONS, &annotations)?;
+        room.take_texts(LABELS, &metadata.labels)?;
+        let entry = SyntheticEntry {
             key: key.clone(),
             create_time: metadata.created(),
             labels: metadata.labels.clone(),
             annotations,
-            spec: self.spec(key, mesh, room)?,
-        })
+            spec: self.spec(key, mesh, &mut room)?,
+        };
+        Ok((entry, room))
     }
 
-    fn spec(&self, key: &Key, mesh: &Mesh, mut room: Room) -> Result<ServiceEntry, EntryTooLarge> {
+    fn spec(&self, key: &Key, mesh: &Mesh, room: &mut Room) -> Result<ServiceEntry, EntryTooLarge> {
         let service = self.service;
         let spec = &service.spec;
         let is_external = spec.kind == "ExternalName";
@@ -114,10 +134,6 @@ impl EntryBuilder<'_> {
             _ if is_external => NO_ADDRESS,
             address => address,
         };
-        for port in &spec.ports.items {
-            // Name, number and protocol; and name and number once more in an endpoint that is a name.
-            room.take(port.name.len().saturating_add(AROUND).saturating_mul(2))?;
-        }
         let exported = service.metadata.annotations.get(EXPORT_TO);
         let (exported, _unknown) = export_to(exported.map_or("", String::as_str));
         let mut entry = ServiceEntry {
@@ -142,6 +158,7 @@ impl EntryBuilder<'_> {
                 labels: service.metadata.labels.clone(),
                 ..WorkloadEntry::default()
             }];
+            room.take(entry.encoded_len())?;
             return Ok(entry);
         }
         let (endpoints, identities) = self.endpoints(key, mesh, room)?;
@@ -152,6 +169,8 @@ impl EntryBuilder<'_> {
         } else {
             service_entry::Resolution::Static
         });
+        // Without the two lists, which are measured already.
+        room.take(entry.encoded_len())?;
         entry.endpoints = endpoints;
         entry.subject_alt_names = identities.into_iter().collect();
         Ok(entry)
@@ -162,7 +181,7 @@ impl EntryBuilder<'_> {
         &self,
         key: &Key,
         mesh: &Mesh,
-        mut room: Room,
+        room: &mut Room,
     ) -> Result<(Vec<WorkloadEntry>, BTreeSet<String>), EntryTooLarge> {
         let (mut endpoints, mut identities) = (Vec::new(), BTreeSet::new());
         let declared = self.declared();
@@ -170,34 +189,27 @@ impl EntryBuilder<'_> {
             let ports: BTreeMap<_, _> = numbers(group, &declared)
                 .map(|(name, port)| (name.to_owned(), u32::from(port)))
                 .collect();
-            let ports_len = ports
-                .keys()
-                .map(|name| name.len().saturating_add(AROUND))
-                .sum();
             for endpoint in ready(group, true) {
                 let named = endpoint.pod(&key.namespace);
                 let named = named.map(|pod| self.of.pods.get_key_value(&pod));
                 for ip in &endpoint.ips {
-                    room.take(ip.len())?;
-                    room.take(ports_len)?;
                     let mut entry = WorkloadEntry {
                         address: ip.clone(),
                         ports: ports.clone(),
                         ..WorkloadEntry::default()
                     };
                     if let Some((pod_key, pod)) = named.unwrap_or_else(|| self.of.pod_at(ip)) {
-                        room.take_all(&pod.metadata.labels)?;
                         entry.labels = pod.metadata.labels.clone();
                         let node = self.of.nodes.get(&pod.spec.node_name);
                         entry.locality = node.map(locality).unwrap_or_default();
-                        room.take(entry.locality.len())?;
                         // The pod's namespace, which a reference may set apart from the Service's.
                         let identity = identity(pod_key, pod, mesh);
                         if !identities.contains(&identity) {
-                            room.take(identity.len())?;
+                            room.take(string::encoded_len(SUBJECT_ALT_NAMES, &identity))?;
                             identities.insert(identity);
                         }
                     }
+                    room.take(message::encoded_len(ENDPOINTS, &entry))?;
                     endpoints.push(entry);
                 }
             }
@@ -223,7 +235,8 @@ impl EntryBuilder<'_> {
             for ip in ready(group, false).flat_map(|endpoint| &endpoint.ips) {
                 for (_, port) in numbers(group, &declared) {
                     let address = host_and_port(ip, port);
-                    room.take(address.len())?;
+                    // With its comma.
+                    room.take(address.len().saturating_add(1))?;
                     found.push(address);
                 }
             }

@@ -285,6 +285,10 @@ impl Services {
     ///
     /// The entry would be larger than sinks take.
     pub fn entry(&self, key: &Key, mesh: &Mesh) -> Option<Result<SyntheticEntry, EntryTooLarge>> {
+        Some(self.builder(key)?.entry(key, mesh))
+    }
+
+    fn builder(&self, key: &Key) -> Option<EntryBuilder<'_>> {
         let service = self.services.get(key)?;
         let parts = self.parts_of.get(key).into_iter().flatten();
         let has_slices = parts.clone().any(|at| matches!(at, PartKey::Slice(_)));
@@ -292,12 +296,11 @@ impl Services {
         // twice.
         let parts = parts.filter(|at| !has_slices || matches!(at, PartKey::Slice(_)));
         let parts = parts.filter_map(|at| self.parts.get(at)).collect();
-        let builder = EntryBuilder {
+        Some(EntryBuilder {
             of: self,
             parts,
             service,
-        };
-        Some(builder.entry(key, mesh))
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Entries from objects, in any order.
 
 use proptest::prelude::*;
+use prost::Message as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -396,6 +397,37 @@ fn an_entry_that_is_larger_than_sinks_take_is_refused() {
     assert_eq!(whole.spec.endpoints[1999].ports.len(), 100);
 }
 
+/// The length of an entry with its metadata, as sinks get them.
+fn encoded_len(entry: &SyntheticEntry) -> usize {
+    let metadata = api::istio::mcp::v1alpha1::Metadata {
+        labels: entry.labels.clone(),
+        annotations: entry.annotations.clone(),
+        ..Default::default()
+    };
+    metadata.encoded_len() + entry.spec.encoded_len()
+}
+
+#[test]
+fn an_entry_that_sinks_take_is_never_refused() {
+    let entry = |label: usize| {
+        let mut services = Services::default();
+        services.service(key("x"), read(json!({"spec": {"ports": [{"port": 80}]}})));
+        let labels = json!({"l": "x".repeat(label)});
+        services.pod(&key("p"), read(json!({"metadata": {"labels": labels}})));
+        let target = json!({"kind": "Pod", "name": "p"});
+        let address = |at: usize| json!({"ip": format!("10.0.0.{at}"), "targetRef": target});
+        let addresses: Vec<_> = (0..100).map(address).collect();
+        let subsets = json!([{"addresses": addresses, "ports": [{"port": 80}]}]);
+        services.endpoints(key("x"), read(json!({"subsets": subsets})));
+        services.entry(&key("x"), &mesh()).unwrap()
+    };
+    let len = |label| entry(label).as_ref().map_or(usize::MAX, encoded_len);
+    // Each byte of the label is a hundred of the entry.
+    let most = (0..100_000).collect::<Vec<_>>();
+    let most = most.partition_point(|label| entry(*label).is_ok()) - 1;
+    assert!(len(most) <= entry::MOST_BYTES && len(most) + 100 > entry::MOST_BYTES);
+}
+
 #[test]
 fn a_slice_has_its_ports_once() {
     let endpoints: Vec<Value> = (0..3)
@@ -466,6 +498,51 @@ fn any_word() -> impl Strategy<Value = Word> {
 }
 
 proptest! {
+    #[test]
+    fn an_entry_takes_the_room_that_its_encoding_takes(
+        ports in prop::collection::vec(("[a-z]{0,200}", 0..70_000_u32), 0..4),
+        labels in prop::collection::btree_map("[a-z]{0,9}", ".{0,99}", 0..4),
+        addresses in prop::collection::vec(("[0-9:.]{0,40}", 0..3_usize, any::<bool>()), 0..9),
+        kind in prop_oneof![Just("ClusterIP"), Just("ExternalName")],
+        text in ".{0,300}",
+    ) {
+        let ports: Vec<_> = ports
+            .iter()
+            .map(|(name, port)| json!({"name": name, "port": port}))
+            .collect();
+        let mut services = Services::default();
+        let annotations = json!({
+            "a": text,
+            "networking.istio.io/exportTo": "., other",
+            "kubectl.kubernetes.io/last-applied-configuration": text,
+        });
+        services.service(key("x"), read(json!({
+            "metadata": {"labels": labels, "annotations": annotations, "resourceVersion": "7"},
+            "spec": {"type": kind, "externalName": text, "ports": ports},
+        })));
+        for pod in ["p0", "p1"] {
+            services.pod(&key(pod), read(json!({
+                "metadata": {"labels": labels},
+                "spec": {"nodeName": "n", "serviceAccountName": pod},
+            })));
+        }
+        services.node("n", read(json!({"metadata": {"labels": {"topology.kubernetes.io/region": text}}})));
+        let listed = |is_ready| -> Vec<_> {
+            let listed = addresses.iter().filter(|(_, _, ready)| *ready == is_ready);
+            let address = |(ip, pod, _): &(String, usize, bool)| {
+                json!({"ip": ip, "targetRef": {"kind": "Pod", "name": format!("p{pod}")}})
+            };
+            listed.map(address).collect()
+        };
+        services.endpoints(key("x"), read(json!({
+            "metadata": {"resourceVersion": "8"},
+            "subsets": [{"addresses": listed(true), "notReadyAddresses": listed(false), "ports": ports}],
+        })));
+        let builder = services.builder(&key("x")).unwrap();
+        let (entry, room) = builder.measured(&key("x"), &mesh()).unwrap();
+        prop_assert_eq!(room.0 + encoded_len(&entry), entry::MOST_BYTES);
+    }
+
     /// Entries regenerated after each change equal those of a fresh state.
     #[test]
     fn a_change_names_the_entries_that_it_is_seen_in(script in prop::collection::vec(any_word(), 0..40)) {
