@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::log_repeats::should_log_repeat;
 use sources::kubernetes::{Access, Cluster};
-use sources::reconcile::{CaBundle, ReconcilerHandle};
+use sources::reconcile::{BundleReconcilers, CaBundle, ReconcilerHandle};
 use tokio::sync::watch;
 use tracing::error;
 
@@ -35,14 +35,12 @@ pub(crate) async fn connected(clusters: &Clusters, access: &Access) -> Cluster {
     }
 }
 
-/// Returns whether clients have the bundle of this replica's own CAs, by the reconciler that writes it for them.
-pub(crate) fn publication(reconciler: Option<&ReconcilerHandle>, bundle: &str) -> Publication {
-    let Some(reconciler) = reconciler else {
-        return Publication::Unobserved;
-    };
-    match reconciler.has_published(&CaBundle::Own(bundle.into())) {
-        true => Publication::Complete,
-        false => Publication::Pending,
+/// Returns whether clients have the bundle of this replica's own CAs, by the reconcilers that write it for them.
+pub(crate) fn publication(reconcilers: &BundleReconcilers, bundle: &str) -> Publication {
+    match reconcilers.have_published(&CaBundle::Own(bundle.into())) {
+        None => Publication::Unobserved,
+        Some(true) => Publication::Complete,
+        Some(false) => Publication::Pending,
     }
 }
 

@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 
 use inject::{NativeSidecars, Parameters};
 use sources::kubernetes::Access;
-use sources::reconcile::ReconcilerHandle;
+use sources::reconcile::{BundleReconcilers, ReconcilerHandle};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::ca_out_file;
 use super::engine::ActiveConfiguration;
-use super::files::{Files, WantedFiles};
+use super::files::{Files, Served, WantedFiles};
 use super::health;
 use super::kubernetes::{self, ClusterTasks};
 use super::listeners::Listeners;
@@ -70,6 +70,8 @@ pub(crate) struct Injector<E> {
     status: Arc<Status>,
     listeners: Listeners,
     beats: Option<(FileWriter, Duration)>,
+    /// The reconcilers of all configurations that have the bundle of this CA.
+    reconcilers: BundleReconcilers,
     /// The cluster, and the clients of the process, which may have one of it.
     cluster: Option<(Access, Clusters)>,
     /// Handles all requests but reviews of pods, on the listener that webhooks share.
@@ -128,13 +130,7 @@ impl<E: ActiveConfiguration> Injector<E> {
                 .await
                 .map_err(Failure::system)?;
         }
-        if shared.rules().is_some() {
-            shared.offer_webhooks(Webhooks {
-                ca: served.ca.clone(),
-                ca_unreadable: served.ca_unreadable.clone(),
-                is_own: flags.self_signed,
-            });
-        }
+        let reconcilers = offer_webhooks(shared, &served, flags.self_signed);
         let beats = health::heartbeat(shared, flags).await?;
         let native = native(flags.native_sidecars);
         Ok(Self {
@@ -146,6 +142,7 @@ impl<E: ActiveConfiguration> Injector<E> {
             status,
             listeners,
             beats,
+            reconcilers,
             cluster: access.map(|access| (access, shared.clusters())),
             others: None,
         })
@@ -175,6 +172,7 @@ impl<E: ActiveConfiguration> Injector<E> {
             status,
             listeners,
             beats,
+            reconcilers,
             cluster,
             others,
         } = self;
@@ -187,8 +185,10 @@ impl<E: ActiveConfiguration> Injector<E> {
             observers: telling,
         };
         let mut loops = JoinSet::new();
-        let reconciler = start_cluster_tasks(&flags, cluster, &webhook, &status, &mut loops);
-        let authority = authority.map(|authority| (authority, reconciler));
+        if let Some(own) = start_cluster_tasks(&flags, cluster, &webhook, &status, &mut loops) {
+            reconcilers.add(own);
+        }
+        let authority = authority.map(|authority| (authority, reconcilers));
         tasks.spawn(files, authority, beats, &mut loops);
         let mut serving = JoinSet::new();
         let monitor = Arc::new(InjectorMonitor {
@@ -206,6 +206,20 @@ impl<E: ActiveConfiguration> Injector<E> {
         };
         (loops, serving)
     }
+}
+
+/// Offers the certificate to the other webhooks of the process. Returns the reconcilers of all configurations that have its bundle.
+fn offer_webhooks<E>(shared: &Shared, served: &Served<E>, is_own: bool) -> BundleReconcilers {
+    let reconcilers = BundleReconcilers::default();
+    if shared.rules().is_some() {
+        shared.offer_webhooks(Webhooks {
+            ca: served.ca.clone(),
+            ca_unreadable: served.ca_unreadable.clone(),
+            is_own,
+            reconcilers: reconcilers.clone(),
+        });
+    }
+    reconcilers
 }
 
 /// Adds a hint to the error of a first start without certificates.
@@ -272,7 +286,7 @@ fn authority(flags: &InjectorFlags) -> Result<Option<Authority>, Failure> {
 /// The tasks beside the listeners.
 struct Tasks<'a, E> {
     flags: &'a InjectorFlags,
-    served: &'a Arc<super::files::Served<E>>,
+    served: &'a Arc<Served<E>>,
     observers: CertificateObservers,
 }
 
@@ -280,7 +294,7 @@ impl<E: ActiveConfiguration> Tasks<'_, E> {
     fn spawn(
         self,
         files: Files<E>,
-        authority: Option<(Authority, Option<ReconcilerHandle>)>,
+        authority: Option<(Authority, BundleReconcilers)>,
         beats: Option<(FileWriter, Duration)>,
         loops: &mut JoinSet<()>,
     ) {
@@ -294,13 +308,12 @@ impl<E: ActiveConfiguration> Tasks<'_, E> {
             ));
         }
         match authority {
-            Some((authority, reconciler)) => {
+            Some((authority, reconcilers)) => {
                 let ca = self.served.ca.clone();
                 let observers = self.observers;
                 let serve = move |pair: &tls::Pair| observers.serve(pair);
-                let publication = move |bundle: &str| {
-                    webhook_configuration::publication(reconciler.as_ref(), bundle)
-                };
+                let publication =
+                    move |bundle: &str| webhook_configuration::publication(&reconcilers, bundle);
                 loops.spawn(tls::renew(authority, serve, publication, ca));
             }
             None => {

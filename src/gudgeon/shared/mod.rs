@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sources::kubernetes::{Access, CannotConnect, Cluster};
+use sources::reconcile::BundleReconcilers;
 use tokio::runtime;
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -72,6 +73,8 @@ pub(crate) struct Webhooks {
     pub(crate) ca_unreadable: watch::Sender<u64>,
     /// The CA is made in this process, and other replicas have theirs.
     pub(crate) is_own: bool,
+    /// Each role adds the one of its configurations.
+    pub(crate) reconcilers: BundleReconcilers,
 }
 
 /// The shared state of one process.

@@ -23,4 +23,6 @@ pub use reconcile_status::{ReconcileFailure, ReconcileState, ReconcileStatus};
 pub use status_writer::{DesiredMessages, ObjectMessages, write_statuses};
 pub use validation::{ServiceReference, Validation};
 pub use webhook::{Webhook, WebhookConfiguration};
-pub use webhook_reconciler::{DesiredState, ReconcilerHandle, WebhookReconciler};
+pub use webhook_reconciler::{
+    BundleReconcilers, DesiredState, ReconcilerHandle, WebhookReconciler,
+};

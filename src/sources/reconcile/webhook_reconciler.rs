@@ -8,12 +8,14 @@ mod configuration;
 mod goal;
 mod report;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
 use super::ca_bundle::CaBundle;
-use super::reconcile_status::{ReconcileFailure, ReconcileStatus, ReconcileStatuses};
+use super::reconcile_status::{
+    ReconcileFailure, ReconcileState, ReconcileStatus, ReconcileStatuses,
+};
 use super::validation::{Validation, WebhookProbe};
 use super::webhook::WebhookConfiguration;
 use crate::kubernetes::Cluster;
@@ -77,17 +79,41 @@ impl ReconcilerHandle {
         in_sync && number > 0
     }
 
-    /// Returns true if every entry of every configuration has this bundle. One that was given and has not arrived here yet is not
-    /// there.
+    /// Returns true if every entry of every configuration has this bundle; one that is gone, as desired, has none. A bundle that has not
+    /// arrived here yet is not there.
     #[must_use]
     pub fn has_published(&self, bundle: &CaBundle) -> bool {
-        let is_last = self.bundle.borrow().1.as_deref() == Some(bundle);
-        is_last && self.is_in_sync()
+        let (number, last) = self.bundle.borrow().clone();
+        let mut is_published = last.as_deref() == Some(bundle);
+        self.statuses.each(|status| {
+            is_published &= status.holds(number) || status.state == ReconcileState::Gone;
+        });
+        is_published
     }
 
     #[must_use]
     pub fn statuses(&self) -> Vec<ReconcileStatus> {
         self.statuses.all()
+    }
+}
+
+/// The reconcilers of all configurations that have the bundle of one CA.
+#[derive(Clone, Debug, Default)]
+pub struct BundleReconcilers(Arc<Mutex<Vec<ReconcilerHandle>>>);
+
+impl BundleReconcilers {
+    /// Adds a reconciler, the configurations of which are waited for.
+    pub fn add(&self, handle: ReconcilerHandle) {
+        let mut handles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        handles.push(handle);
+    }
+
+    /// Returns true if all configurations have this bundle; `None`: no reconciler writes it.
+    #[must_use]
+    pub fn have_published(&self, bundle: &CaBundle) -> Option<bool> {
+        let handles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut published = handles.iter().map(|handle| handle.has_published(bundle));
+        (!handles.is_empty()).then(|| published.all(|is_published| is_published))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use sources::reconcile::ReconcilerHandle;
+use sources::reconcile::BundleReconcilers;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -29,6 +29,8 @@ pub(super) struct WebhookCa {
     pub(super) unreadable: watch::Sender<u64>,
     /// The CA is self-made, and each replica has its own.
     pub(super) own: bool,
+    /// The reconcilers of all configurations that have its bundle.
+    pub(super) reconcilers: BundleReconcilers,
 }
 
 impl From<Webhooks> for WebhookCa {
@@ -37,6 +39,7 @@ impl From<Webhooks> for WebhookCa {
             pem: shared.ca,
             unreadable: shared.ca_unreadable,
             own: shared.is_own,
+            reconcilers: shared.reconcilers,
         }
     }
 }
@@ -63,6 +66,7 @@ impl Certificate {
             pem: watch::Sender::new(None),
             unreadable: watch::Sender::new(0),
             own,
+            reconcilers: BundleReconcilers::default(),
         };
         if !webhook.self_signed {
             let [chain, key, bundle] = named(flags);
@@ -93,7 +97,6 @@ impl Certificate {
         self,
         reviews: Arc<Reviews>,
         readiness: Arc<Readiness>,
-        reconciler: Option<ReconcilerHandle>,
         loops: &mut JoinSet<()>,
     ) {
         let Self { current, ca, from } = self;
@@ -104,8 +107,11 @@ impl Certificate {
                     current.set(pair);
                     reviews.metrics.new_pair();
                 };
-                let publication = move |bundle: &str| publication(reconciler.as_ref(), bundle);
-                loops.spawn(tls::renew(*authority, serve, publication, ca.pem));
+                let WebhookCa {
+                    pem, reconcilers, ..
+                } = ca;
+                let publication = move |bundle: &str| publication(&reconcilers, bundle);
+                loops.spawn(tls::renew(*authority, serve, publication, pem));
             }
             CertificateOrigin::Files(files) => {
                 let (pair, bundle) = *files;
@@ -235,7 +241,7 @@ mod tests {
         let readiness = Arc::new(Readiness::new());
         let certificate = Certificate::new(&flags).unwrap();
         let (reviews, mut loops) = (Arc::new(reviews), JoinSet::new());
-        certificate.run_reload_loop(reviews, Arc::clone(&readiness), None, &mut loops);
+        certificate.run_reload_loop(reviews, Arc::clone(&readiness), &mut loops);
         assert_eq!(
             readiness.why_not_ready().as_deref(),
             Some("the webhook's certificate was not read yet")

@@ -82,12 +82,7 @@ impl ValidationWebhook {
         let reconciler = reconcile::start(clusters, flags, &certificate.ca, &metrics, loops)?;
         let reviews = Reviews::new(api::config::check, reconcile::service(flags), metrics);
         let reviews = Arc::new(reviews);
-        certificate.run_reload_loop(
-            Arc::clone(&reviews),
-            Arc::clone(readiness),
-            reconciler.clone(),
-            loops,
-        );
+        certificate.run_reload_loop(Arc::clone(&reviews), Arc::clone(readiness), loops);
         let address = bound.listener.local_addr();
         let address = address.map_or_else(|_| "?".to_owned(), |address| address.to_string());
         info!("validation on https://{address}");

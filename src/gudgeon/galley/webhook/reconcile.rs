@@ -49,6 +49,7 @@ pub(super) fn start(
     };
     let validation = validation(flags, metrics)?;
     let (reconciler, handle) = WebhookReconciler::of_validation(validation, WatchTiming::default());
+    ca.reconcilers.add(handle.clone());
     let (pem, unreadable) = (ca.pem.subscribe(), ca.unreadable.subscribe());
     loops.spawn(webhook_configuration::emit_bundles(
         handle.clone(),
@@ -100,4 +101,48 @@ fn of_file(path: &Path, name: &str, service: ServiceReference) -> Result<Validat
     let bytes = file::read_first(path).map_err(|cause| wrong(cause.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
     Validation::of_file(&text, name, service).map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use prometheus_client::registry::Registry;
+    use sources::reconcile::{BundleReconcilers, CaBundle};
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::cli::{Action, parse};
+    use crate::file_states::FileMetrics;
+
+    fn flags(line: &str) -> GalleyFlags {
+        let arguments: Vec<OsString> = line.split(' ').map(Into::into).collect();
+        let Action::Galley(flags) = parse(&arguments).unwrap().action else {
+            panic!("{line}")
+        };
+        *flags
+    }
+
+    /// In `gudgeon all` it is the CA of the injector.
+    #[tokio::test]
+    async fn the_configuration_is_one_that_its_ca_waits_for() {
+        for (line, is_published) in [
+            ("gudgeon galley --kubeconfig /none", Some(false)),
+            ("gudgeon galley --configPath /none", None),
+        ] {
+            let ca = WebhookCa {
+                pem: watch::Sender::new(None),
+                unreadable: watch::Sender::new(0),
+                own: true,
+                reconcilers: BundleReconcilers::default(),
+            };
+            let metrics = WebhookMetrics::new(&mut Registry::default(), FileMetrics::default());
+            let clusters = Clusters::default();
+            let mut loops = JoinSet::new();
+            let handle = start(clusters, &flags(line), &ca, &metrics, &mut loops).unwrap();
+            assert_eq!(handle.is_some(), is_published.is_some(), "{line}");
+            let bundle = CaBundle::Own(b"new".to_vec());
+            assert_eq!(ca.reconcilers.have_published(&bundle), is_published);
+        }
+    }
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::kubernetes::fake::{Fake, Fault};
-use crate::reconcile::reconcile_status::ReconcileState;
+use crate::reconcile::ServiceReference;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -83,6 +83,42 @@ async fn quiet(fake: &Fake) {
     let before = fake.count("patch");
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(fake.count("patch"), before);
+}
+
+/// A new CA signed once the injector's configurations had it, and the API server refused the webhook of galley's.
+#[test]
+fn a_bundle_is_published_once_all_reconcilers_have_it() {
+    let reconcilers = BundleReconcilers::default();
+    assert_eq!(reconcilers.have_published(&file("new")), None);
+    let desired = DesiredState {
+        configurations: vec!["a".to_owned(), "b".to_owned()],
+        entry: "sidecar-injector.istio.io".to_owned(),
+    };
+    let service = ServiceReference {
+        namespace: "istio-system".to_owned(),
+        name: "istio-galley".to_owned(),
+    };
+    let validation = Validation::built_in("c", service);
+    let (_injector, injector) = WebhookReconciler::new(desired, PACE);
+    let (_galley, galley) = WebhookReconciler::of_validation(validation, PACE);
+    for handle in [&injector, &galley] {
+        reconcilers.add(handle.clone());
+        handle.set_bundle(file("old"));
+        handle.statuses.each(|status| status.hold(1));
+        handle.set_bundle(file("new"));
+    }
+    let is_published = || reconcilers.have_published(&file("new"));
+    assert_eq!(is_published(), Some(false));
+    injector.statuses.each(|status| status.hold(2));
+    assert_eq!(is_published(), Some(false));
+    galley.statuses.each(|status| status.hold(2));
+    assert_eq!(is_published(), Some(true));
+    // A configuration that is deleted, as desired, has no bundle.
+    let gone = |status: &mut ReconcileStatus| status.state = ReconcileState::Gone;
+    galley.statuses.each(gone);
+    assert_eq!(is_published(), Some(true));
+    injector.set_bundle(file("newer"));
+    assert_eq!(is_published(), Some(false));
 }
 
 #[tokio::test]
