@@ -73,6 +73,11 @@ impl ChangeReader {
         Some(read)
     }
 
+    /// Makes the next read a change.
+    fn forget(&mut self) {
+        self.last_read = None;
+    }
+
     fn sha256(&self) -> Option<&str> {
         self.last_read.as_ref()?.as_deref().ok()
     }

@@ -64,6 +64,11 @@ impl ReloadedFile {
         self.reader.changed().await
     }
 
+    /// Forgets the bytes that were read last: whoever read them has not come to an end with them.
+    pub(crate) fn forget(&mut self) {
+        self.reader.forget();
+    }
+
     /// Notes that the content is in use.
     pub(crate) fn good(&mut self, counts: &dyn FileCounters, now: SystemTime) {
         let repaired = self.error.take().is_some();
@@ -104,5 +109,24 @@ impl ReloadedFile {
             "valid": self.error.is_none(),
             "error": self.error,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_was_forgotten_is_a_change_again() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("key");
+        std::fs::write(&path, "a").unwrap();
+        let flag = "tlsKeyFile";
+        let mut file = ReloadedFile::new(FlaggedFile { flag, path }, AtStart::Optional);
+        let read = Some(Ok(b"a".to_vec()));
+        assert_eq!(file.changed().await, read);
+        assert_eq!(file.changed().await, None);
+        file.forget();
+        assert_eq!(file.changed().await, read);
     }
 }

@@ -94,6 +94,9 @@ impl ReloadFiles for RotatedCertificates {
         }
     }
 
+    /// Each read is compared with the files in use.
+    fn forget(&mut self) {}
+
     fn intervals(&self) -> ReloadIntervals {
         INTERVALS
     }

@@ -335,6 +335,18 @@ impl<E: ActiveConfiguration> ReloadFiles for Files<E> {
         let hangs = self.all().any(ReloadedFile::hangs);
         again.or_else(|| hangs.then_some(RETRY_INTERVAL))
     }
+
+    fn forget(&mut self) {
+        for text in &mut self.texts {
+            text.file.forget();
+        }
+        if let Some(pair) = &mut self.pair {
+            pair.forget();
+        }
+        if let Some(bundle) = &mut self.ca {
+            bundle.0.forget();
+        }
+    }
 }
 
 /// Loads the good texts, but for one its candidate.

@@ -52,6 +52,12 @@ impl PairFiles {
         self.files().into_iter().find_map(ReloadedFile::error_line)
     }
 
+    /// Makes the next read a change of both.
+    pub(crate) fn forget(&mut self) {
+        self.chain.forget();
+        self.key.forget();
+    }
+
     /// Reads changed files; returns the time of the next look after an incomplete update.
     pub(crate) async fn reload(
         &mut self,

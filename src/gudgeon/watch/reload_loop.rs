@@ -54,6 +54,9 @@ pub(crate) trait ReloadFiles {
     /// Reads changed files. Returns the delay until the next read, if it cannot wait for an event.
     async fn reload(&mut self) -> Option<Duration>;
 
+    /// Forgets which contents were read last, after a panic: the next read takes them up again, though the files are as they were.
+    fn forget(&mut self);
+
     /// Returns the intervals of reloads without an event.
     fn intervals(&self) -> ReloadIntervals {
         ReloadIntervals::default()
@@ -131,6 +134,7 @@ impl<F: ReloadFiles> GuardedFiles<F> {
             self.backoff.reset();
             return again;
         }
+        self.files.forget();
         let wait = self.backoff.next(chance());
         error!("a read of files panicked, see the log: reading them again in {wait:.1?}");
         Some(wait)
@@ -180,6 +184,8 @@ mod tests {
         again: &'a [Option<u64>],
         /// The first reads, which panic.
         panics: usize,
+        /// The reads after which all was forgotten.
+        forgotten: &'a RefCell<Vec<usize>>,
     }
 
     impl ReloadFiles for RecordedReloads<'_> {
@@ -189,6 +195,10 @@ mod tests {
             assert!(seen.len() > self.panics, "as a reader that panics");
             let again = self.again.get(seen.len() - 1).copied().flatten();
             again.map(Duration::from_millis)
+        }
+
+        fn forget(&mut self) {
+            self.forgotten.borrow_mut().push(self.seen.borrow().len());
         }
 
         fn intervals(&self) -> ReloadIntervals {
@@ -226,6 +236,7 @@ mod tests {
             seen: &seen,
             again,
             panics: 0,
+            forgotten: &RefCell::default(),
         };
         let all = run_reload_loop(watch, files);
         let over = tokio::time::timeout(Duration::from_secs(seconds), all).await;
@@ -282,6 +293,7 @@ mod tests {
                 seen: &seen,
                 again: &[],
                 panics: 0,
+                forgotten: &RefCell::default(),
             };
             run_reload_loop(watch, files).await;
             assert_eq!(start.elapsed().as_secs(), 170);
@@ -293,6 +305,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn on_after_a_panic_with_longer_waits() {
         let start = Instant::now();
+        let forgotten = RefCell::default();
         let seen = RefCell::<Vec<u128>>::default();
         let watch = Watch {
             degraded: false,
@@ -306,8 +319,10 @@ mod tests {
             seen: &seen,
             again: &[],
             panics: 2,
+            forgotten: &forgotten,
         };
         run_reload_loop(watch, files).await;
+        assert_eq!(forgotten.into_inner(), [1, 2]);
         let seen = seen.into_inner();
         let waits: Vec<_> = seen.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let [first, second, third] = *waits else {
@@ -344,6 +359,7 @@ mod tests {
             seen: &seen,
             again: &[],
             panics: 0,
+            forgotten: &RefCell::default(),
         };
         let all = run_reload_loop(BrokenWatch, files);
         let over = tokio::time::timeout(Duration::from_secs(35), all).await;

@@ -214,6 +214,11 @@ impl ReloadFiles for CertificateFiles {
         }
         again.or_else(|| (!has_pair).then_some(POLL_INTERVAL))
     }
+
+    fn forget(&mut self) {
+        self.pair.forget();
+        self.bundle.0.forget();
+    }
 }
 
 #[cfg(test)]
