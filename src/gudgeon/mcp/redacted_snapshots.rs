@@ -11,6 +11,7 @@ use mcp::message;
 use mcp::snapshot::{Collection, Origin, Resource, Snapshot};
 use mcp::version::Version;
 use tokio::sync::watch;
+use tokio::task::JoinError;
 use tracing::warn;
 
 use super::Snapshots;
@@ -19,37 +20,89 @@ use crate::secrets;
 /// Objects that are read on the loop: some 50 µs each.
 const AT_ONCE: usize = 100;
 
-/// The published snapshots without secrets, as long as a receiver follows them.
-pub(super) fn without_secrets(mut from: watch::Receiver<Snapshots>) -> watch::Receiver<Snapshots> {
-    let (to, watched) = watch::channel(Snapshots::default());
-    tokio::spawn(async move {
+/// The published snapshots as the sinks of a port or of a dialler get them.
+pub(super) struct SinkSnapshots {
+    /// The snapshots that are sent.
+    pub(super) sent: watch::Receiver<Snapshots>,
+    /// The work without which those stay as they are.
+    redaction: Option<Redaction>,
+}
+
+impl SinkSnapshots {
+    /// Makes the snapshots of sinks, the identity of which is known or not.
+    pub(super) fn new(published: watch::Receiver<Snapshots>, is_known: bool) -> Self {
+        if is_known {
+            return Self {
+                sent: published,
+                redaction: None,
+            };
+        }
+        let (to, sent) = watch::channel(Snapshots::default());
+        let redaction = Redaction {
+            from: published,
+            to,
+            redact: Redactor::snapshots,
+        };
+        Self {
+            sent,
+            redaction: Some(redaction),
+        }
+    }
+
+    /// Serves sinks, and redacts what is published for as long. A panic of either is one of the caller: sinks would be sent the
+    /// snapshots of before for good.
+    pub(super) async fn while_serving(self, serving: impl Future<Output = ()>) {
+        let redaction = async {
+            if let Some(redaction) = self.redaction {
+                redaction.run().await;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = serving => {}
+            () = redaction => {}
+        }
+    }
+}
+
+/// Redacts snapshots, as long as they are published and sent.
+struct Redaction {
+    from: watch::Receiver<Snapshots>,
+    to: watch::Sender<Snapshots>,
+    redact: fn(&mut Redactor, &Snapshots) -> Snapshots,
+}
+
+impl Redaction {
+    async fn run(self) {
+        let Self {
+            mut from,
+            to,
+            redact,
+        } = self;
         let mut redactor = Redactor::default();
         // Snapshots that are published already count as a change, too.
         from.mark_changed();
-        loop {
-            tokio::select! {
-                changed = from.changed() => if changed.is_err() { return },
-                () = to.closed() => return,
-            }
+        while from.changed().await.is_ok() {
             let published = from.borrow_and_update().clone();
             if redactor.unread(&published) <= AT_ONCE {
-                to.send_replace(redactor.snapshots(&published));
+                to.send_replace(redact(&mut redactor, &published));
                 continue;
             }
             // Thousands of objects are read again: not for the loop.
             let made = tokio::task::spawn_blocking(move || {
-                let snapshots = redactor.snapshots(&published);
+                let snapshots = redact(&mut redactor, &published);
                 (redactor, snapshots)
             });
-            // If redacted snapshots cannot be built, none is served.
-            let Ok((state, snapshots)) = made.await else {
-                return warn!("nothing more is served to sinks without a certificate");
+            let (state, snapshots) = match made.await.map_err(JoinError::try_into_panic) {
+                Ok(made) => made,
+                Err(Ok(panic)) => std::panic::resume_unwind(panic),
+                // The runtime is at its end.
+                Err(Err(_cancelled)) => return,
             };
             redactor = state;
             to.send_replace(snapshots);
         }
-    });
-    watched
+    }
 }
 
 /// The version of each resource, and its redacted form, by name.
@@ -193,4 +246,47 @@ fn redacted(collection: &str, resource: &Arc<Resource>) -> Arc<Resource> {
         type_url: body.type_url,
         body: value.into(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use mcp::collections::{Collections, Group};
+    use mcp::snapshot::GroupSnapshot;
+
+    use super::*;
+
+    fn published() -> Snapshots {
+        let group = GroupSnapshot::new(&Collections::all(), Group::Default).snapshot();
+        let mut snapshots = Snapshots::default();
+        snapshots.set(group);
+        snapshots
+    }
+
+    #[tokio::test]
+    async fn snapshots_are_redacted_while_they_are_served() {
+        let (publish, receiver) = watch::channel(published());
+        let snapshots = SinkSnapshots::new(receiver, false);
+        let mut sent = snapshots.sent.clone();
+        let serving = async {
+            let is_sent = |snapshots: &Snapshots| snapshots.default.is_some();
+            assert!(sent.wait_for(is_sent).await.is_ok());
+            // Nothing more is published, and what was is served.
+            drop(publish);
+            tokio::task::yield_now().await;
+        };
+        snapshots.while_serving(serving).await;
+        assert!(sent.changed().await.is_err(), "the work ends with it");
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_the_redaction_ends_those_who_serve() {
+        let (_publish, receiver) = watch::channel(published());
+        let mut snapshots = SinkSnapshots::new(receiver, false);
+        if let Some(redaction) = &mut snapshots.redaction {
+            redaction.redact = |_, _| panic!("a mistake");
+        }
+        let serving = snapshots.while_serving(std::future::pending());
+        let ended = tokio::spawn(serving).await;
+        assert!(ended.unwrap_err().is_panic());
+    }
 }

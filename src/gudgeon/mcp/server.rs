@@ -15,7 +15,7 @@ use tracing::{error, info, warn};
 
 use super::access::{CurrentList, DefaultAccess, REFUSED, is_allowed};
 use super::peers::{Direction, Peers};
-use super::redacted_snapshots::without_secrets;
+use super::redacted_snapshots::SinkSnapshots;
 use super::socket::Socket;
 use super::source_stream::{SourceContext, SourceStream};
 use super::wire::ResponsePieces;
@@ -126,14 +126,11 @@ impl McpServer {
     ) {
         // The file of a unix socket is its owner's alone.
         let is_known = self.access.is_some() || self.socket.is_unix();
-        let snapshots = match is_known {
-            true => snapshots,
-            false => without_secrets(snapshots),
-        };
+        let snapshots = SinkSnapshots::new(snapshots, is_known);
         let common = SourceContext {
             peers,
             pieces: ResponsePieces::default(),
-            snapshots,
+            snapshots: snapshots.sent.clone(),
             shutdown: shutdown.clone(),
         };
         let service = SourceService {
@@ -147,7 +144,8 @@ impl McpServer {
                 values: VALUES,
             },
         };
-        self.serve(Arc::new(service), shutdown).await;
+        let serving = self.serve(Arc::new(service), shutdown);
+        snapshots.while_serving(serving).await;
     }
 
     /// The clients that the port accepts.

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use super::dialled_peer::DialledPeer;
 use super::peers::{Direction, Peers};
-use super::redacted_snapshots::without_secrets;
+use super::redacted_snapshots::SinkSnapshots;
 use super::secure::CredentialFiles;
 use super::server::VALUES;
 use super::source_stream::{SourceContext, SourceStream};
@@ -112,19 +112,27 @@ impl SourceDialer {
         collections: Arc<Collections>,
         peers: Arc<Peers>,
         snapshots: watch::Receiver<Snapshots>,
-        mut shutdown: Shutdown,
+        shutdown: Shutdown,
     ) {
         let is_known = self.tls.is_some() || matches!(self.place, DialAddress::Unix(_));
-        let snapshots = match is_known {
-            true => snapshots,
-            false => without_secrets(snapshots),
-        };
+        let snapshots = SinkSnapshots::new(snapshots, is_known);
         let common = Arc::new(SourceContext {
             peers,
             pieces: ResponsePieces::default(),
-            snapshots,
+            snapshots: snapshots.sent.clone(),
             shutdown: shutdown.clone(),
         });
+        let dialling = self.dial_again(&common, &collections, shutdown);
+        snapshots.while_serving(dialling).await;
+    }
+
+    /// Runs one stream after the other.
+    async fn dial_again(
+        &self,
+        common: &Arc<SourceContext>,
+        collections: &Arc<Collections>,
+        mut shutdown: Shutdown,
+    ) {
         let mut backoff = Backoff::new(BACKOFF);
         // A sink may close each stream after its first answer.
         let (begins, ends) = (
@@ -133,7 +141,7 @@ impl SourceDialer {
         );
         let mut failed: u64 = 0;
         loop {
-            let once = self.once(&common, &collections, &begins);
+            let once = self.once(common, collections, &begins);
             let (status, answered) = tokio::select! {
                 ended = once => ended,
                 () = shutdown.closing() => {
