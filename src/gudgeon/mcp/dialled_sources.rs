@@ -2,16 +2,17 @@
 //! same.
 //!
 //! An object stays for as long as any stream has it: a replica that lags behind, or has less, takes nothing away. Of an object
-//! that several have, the one of the stream that began first holds, so that two replicas do not take turns. The objects of a
-//! stream that ends go when another stream has sent the same collections; those of the last one stay, behind what others send, and
-//! the next begins with them.
+//! that several have, the version of the stream that has changed it last holds: a replica that lags behind, or has lost its own source,
+//! hides no change that another has seen. Until one changes it, the version of the stream that began first holds, so that a replica
+//! that comes back with an older list changes nothing. The objects of a stream that ends go when another stream has sent the same
+//! collections; those of the last one stay, behind what others send, and the next begins with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mcp::sink::Changes;
-use mcp::sink::union::{SourceUnion, UnionChange};
+use mcp::sink::union::{Precedence, SourceUnion, UnionChange};
 
 use super::source_objects::{Apply, ReceivedObject, SourceLogRateLimiters, SourceObjects};
 
@@ -75,7 +76,7 @@ impl DialledSources {
             log_limiters: Arc::default(),
             state: Mutex::new(DialledState {
                 sources: Vec::new(),
-                union: SourceUnion::new(0),
+                union: SourceUnion::new(Precedence::LastChange),
                 next: 0,
             }),
         });
@@ -252,44 +253,53 @@ mod tests {
 
     const RULES: &str = "rules";
 
-    /// The sources, and the names that their owner has.
+    /// The sources, and the objects that their owner has: the creation time of each, by its name.
     struct Play {
         sources: Arc<DialledSources>,
-        names: Arc<Mutex<BTreeSet<String>>>,
+        objects: Arc<Mutex<BTreeMap<String, Option<i64>>>>,
     }
 
     impl Play {
         fn new() -> Self {
-            let names = Arc::<Mutex<BTreeSet<String>>>::default();
-            let has = Arc::clone(&names);
+            let objects = Arc::<Mutex<BTreeMap<String, Option<i64>>>>::default();
+            let has = Arc::clone(&objects);
             let apply = move |changes: &[Changes<ReceivedObject>]| {
-                let mut names = has.lock().unwrap();
+                let mut objects = has.lock().unwrap();
                 for changes in changes {
-                    names.extend(changes.set.iter().map(|(name, _)| name.to_string()));
+                    let set = changes.set.iter();
+                    objects.extend(set.map(|(name, one)| (name.to_string(), one.created)));
                     for name in &changes.removed {
-                        assert!(names.remove(&**name), "{name}");
+                        assert!(objects.remove(&**name).is_some(), "{name}");
                     }
                 }
             };
             Self {
                 sources: DialledSources::new("me", &[], Arc::new(apply)),
-                names,
+                objects,
             }
         }
 
         fn names(&self) -> String {
-            let names = self.names.lock().unwrap();
-            names.iter().map(String::as_str).collect()
+            let objects = self.objects.lock().unwrap();
+            objects.keys().map(String::as_str).collect()
+        }
+
+        fn created(&self, name: &str) -> Option<i64> {
+            self.objects.lock().unwrap()[name]
         }
     }
 
     /// A source sends letters, and `-` before those that are gone.
     fn send(place: &DialledPlace, text: &str, is_all: bool) {
+        send_created(place, text, is_all, None);
+    }
+
+    fn send_created(place: &DialledPlace, text: &str, is_all: bool, created: Option<i64>) {
         let kind = named("networking.istio.io", "Sidecar").unwrap();
         let object = Object::of_resource(kind, "n/a", Bytes::new()).unwrap();
         let object = Arc::new(ReceivedObject {
             object: Arc::new(object),
-            created: None,
+            created,
             origin: None,
         });
         let (set, removed) = text.split_once('-').unwrap_or((text, ""));
@@ -328,6 +338,25 @@ mod tests {
         send(&c, "y", true);
         drop(a);
         assert_eq!(play.names(), "y");
+    }
+
+    /// A replica that had lost its own source hid what the other had seen for as long as its stream was open.
+    #[test]
+    fn the_last_change_of_any_stream_holds() {
+        let play = Play::new();
+        let send = |place: &DialledPlace, created| send_created(place, "x", true, Some(created));
+        let a = play.sources.open().unwrap();
+        send(&a, 1);
+        let b = play.sources.open().unwrap();
+        send(&b, 2);
+        assert_eq!(play.created("x"), Some(1), "the first list of a replica");
+        send(&b, 3);
+        assert_eq!(play.created("x"), Some(3));
+        send(&a, 4);
+        assert_eq!(play.created("x"), Some(4));
+        send(&b, 5);
+        drop(b);
+        assert_eq!(play.created("x"), Some(4), "as those have it that are left");
     }
 
     #[test]

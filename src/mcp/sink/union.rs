@@ -1,17 +1,30 @@
-//! Merges several sources: of two objects with one name the earlier source's counts. A source that is unreachable keeps its
-//! objects; one that is no longer configured loses them.
+//! Merges several sources: of two objects with one name the earlier source's counts, or the one that was changed last. A source
+//! that is unreachable keeps its objects; one that is no longer configured loses them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::collection::Changes;
 
 type ObjectsByName<T> = BTreeMap<Arc<str>, Arc<T>>;
 
+/// Decides which of several objects with one name counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precedence {
+    /// That of the earliest source.
+    Order,
+    /// That of the source which has changed it last; that of the earliest source, where none has. Sources are replicas: one that lags
+    /// behind, or has lost its own source, must not hide what another has seen since. Objects of a first list are no change.
+    LastChange,
+}
+
 /// The objects of several sources, in the order of their precedence.
 #[derive(Debug)]
 pub struct SourceUnion<T> {
+    precedence: Precedence,
     sources: Vec<BTreeMap<Arc<str>, ObjectsByName<T>>>,
+    /// The source that has changed an object last, by collection and name; only of [`Precedence::LastChange`].
+    changed_by: BTreeMap<Arc<str>, BTreeMap<Arc<str>, usize>>,
 }
 
 /// A change of the union.
@@ -24,53 +37,81 @@ pub struct UnionChange<T> {
 }
 
 impl<T> SourceUnion<T> {
-    /// Creates the union of so many sources, all of them empty.
-    pub fn new(sources: usize) -> Self {
+    /// Creates the union of no sources.
+    pub const fn new(precedence: Precedence) -> Self {
         Self {
-            sources: (0..sources).map(|_| BTreeMap::new()).collect(),
+            precedence,
+            sources: Vec::new(),
+            changed_by: BTreeMap::new(),
         }
     }
 
     /// Applies a source's changes; sources count from 0.
     pub fn apply(&mut self, source: usize, changes: &Changes<T>) -> Vec<UnionChange<T>> {
         let collection = &changes.collection;
-        let Some(given) = self.sources.get_mut(source) else {
-            return Vec::new();
-        };
-        let objects = given.entry(collection.clone()).or_default();
-        let mut touched = Vec::new();
-        for (name, object) in &changes.set {
-            objects.insert(name.clone(), object.clone());
-            touched.push(name);
-        }
-        for name in &changes.removed {
-            objects.remove(name);
-            touched.push(name);
-        }
-        // An earlier source's object hides this one.
-        let earlier = |name: &str| {
-            let mut sources = self.sources.iter().take(source);
-            sources.any(|given| get(given, collection, name).is_some())
-        };
-        let visible = touched.into_iter().filter(|name| !earlier(name));
-        let changed = visible.map(|name| UnionChange {
-            collection: collection.clone(),
-            name: name.clone(),
-            object: self.get(collection, name).cloned(),
+        let set = changes.set.iter();
+        let set = set.map(|(name, object)| (name, Some(object)));
+        let removed = changes.removed.iter().map(|name| (name, None));
+        let changed = set.chain(removed).filter_map(|(name, object)| {
+            let before = self.place(collection, name);
+            self.put(source, collection, name, object)?;
+            let after = self.place(collection, name);
+            // Another source's object hides this one.
+            let is_visible = [before, after].contains(&Some(source));
+            is_visible.then(|| UnionChange {
+                collection: collection.clone(),
+                name: name.clone(),
+                object: self.get(collection, name).cloned(),
+            })
         });
         changed.collect()
     }
 
+    /// Sets or removes an object of a source; `None`: there is no such source.
+    fn put(
+        &mut self,
+        source: usize,
+        collection: &Arc<str>,
+        name: &Arc<str>,
+        object: Option<&Arc<T>>,
+    ) -> Option<()> {
+        let given = self.sources.get_mut(source)?;
+        let objects = given.entry(collection.clone()).or_default();
+        let is_changed = match object {
+            Some(object) => objects.insert(name.clone(), object.clone()).is_some(),
+            None => {
+                objects.remove(name);
+                false
+            }
+        };
+        if self.precedence == Precedence::LastChange {
+            let changed_by = self.changed_by.entry(collection.clone()).or_default();
+            if is_changed {
+                changed_by.insert(name.clone(), source);
+            } else if object.is_none() && changed_by.get(name) == Some(&source) {
+                changed_by.remove(name);
+            }
+        }
+        Some(())
+    }
+
     /// The object that counts.
     pub fn get(&self, collection: &str, name: &str) -> Option<&Arc<T>> {
-        let mut sources = self.sources.iter();
-        sources.find_map(|collections| get(collections, collection, name))
+        let source = self.place(collection, name)?;
+        get(self.sources.get(source)?, collection, name)
     }
 
     /// The source whose object counts.
     pub fn place(&self, collection: &str, name: &str) -> Option<usize> {
-        let mut sources = self.sources.iter();
-        sources.position(|given| get(given, collection, name).is_some())
+        let changed_by = self
+            .changed_by
+            .get(collection)
+            .and_then(|names| names.get(name));
+        let earliest = || {
+            let mut sources = self.sources.iter();
+            sources.position(|given| get(given, collection, name).is_some())
+        };
+        changed_by.copied().or_else(earliest)
     }
 
     /// Returns the effective objects of a collection, by name.
@@ -78,31 +119,40 @@ impl<T> SourceUnion<T> {
         // The last one collected wins, and the first source has precedence.
         let sources = self.sources.iter().rev();
         let objects = sources.filter_map(|given| given.get(collection));
-        objects.flatten().collect()
+        let changed = self.changed_by.get(collection).into_iter().flatten();
+        let changed = changed.filter_map(|(name, _)| Some((name, self.get(collection, name)?)));
+        objects.flatten().chain(changed).collect()
     }
 
     /// Replaces the sources: each is an earlier one, by its old index, or a new one, which is empty. So a source to be
     /// removed can stay behind the others until they are synced, and be removed then.
     pub fn replace(&mut self, with: &[Option<usize>]) -> Vec<UnionChange<T>> {
-        let mut old: Vec<_> = std::mem::take(&mut self.sources)
-            .into_iter()
-            .map(Some)
-            .collect();
+        let collections = self.sources.iter().flat_map(BTreeMap::keys);
+        let collections: BTreeSet<_> = collections.cloned().collect();
         let mut before: BTreeMap<(Arc<str>, Arc<str>), Arc<T>> = BTreeMap::new();
-        for given in old.iter().rev().flatten() {
-            for (collection, objects) in given {
-                let named = objects.iter();
-                before
-                    .extend(named.map(|(name, object)| {
-                        ((collection.clone(), name.clone()), object.clone())
-                    }));
-            }
+        for collection in collections {
+            let named = self.all(&collection).into_iter();
+            before.extend(
+                named.map(|(name, object)| ((collection.clone(), name.clone()), object.clone())),
+            );
         }
+        let old = std::mem::take(&mut self.sources);
+        let mut old: Vec<_> = old.into_iter().map(Some).collect();
         let sources = with.iter().map(|place| {
             let place = place.and_then(|place| old.get_mut(place));
             place.and_then(Option::take).unwrap_or_default()
         });
         self.sources = sources.collect();
+        let place_of = |old: usize| with.iter().position(|place| *place == Some(old));
+        for names in self.changed_by.values_mut() {
+            names.retain(|_, source| match place_of(*source) {
+                Some(place) => {
+                    *source = place;
+                    true
+                }
+                None => false,
+            });
+        }
         // New sources are empty, so only names from before can change.
         let changed = before
             .into_iter()
@@ -153,9 +203,45 @@ mod tests {
         texts.collect::<Vec<_>>().join(" ")
     }
 
+    /// The union of so many sources, all of them empty.
+    fn union_of(sources: usize, precedence: Precedence) -> SourceUnion<u8> {
+        let mut union = SourceUnion::new(precedence);
+        assert_eq!(text(&union.replace(&vec![None; sources])), "");
+        union
+    }
+
+    #[test]
+    fn the_last_change_of_replicas_wins() {
+        let mut union = union_of(2, Precedence::LastChange);
+        let mut apply = |source, set: &[_], removed: &[_]| {
+            let changed = union.apply(source, &changes(set, removed));
+            let all = union.all("a").into_iter();
+            let all: Vec<_> = all
+                .map(|(name, object)| format!("{name}{object}"))
+                .collect();
+            (text(&changed), all.join(" "))
+        };
+        let seen = |changed: &str, all: &str| (changed.to_owned(), all.to_owned());
+        assert_eq!(
+            apply(0, &[("x", 1), ("y", 1)], &[]),
+            seen("x=1 y=1", "x1 y1")
+        );
+        // A first list of one that comes later, which may be the one that lags behind.
+        assert_eq!(apply(1, &[("x", 2), ("y", 1)], &[]), seen("", "x1 y1"));
+        assert_eq!(apply(1, &[("y", 2)], &[]), seen("y=2", "x1 y2"));
+        assert_eq!(apply(0, &[("x", 3)], &[]), seen("x=3", "x3 y2"));
+        // What the one that has changed it last has no longer is as the other has it.
+        assert_eq!(apply(1, &[], &["y"]), seen("y=1", "x3 y1"));
+        assert_eq!(apply(0, &[], &["y"]), seen("-y", "x3"));
+        assert_eq!(apply(1, &[("x", 4)], &[]), seen("x=4", "x4"));
+        assert_eq!(text(&union.replace(&[Some(1), None])), "");
+        assert_eq!(text(&union.apply(1, &changes(&[("x", 5)], &[]))), "");
+        assert_eq!(text(&union.replace(&[None, Some(1)])), "x=5");
+    }
+
     #[test]
     fn the_earlier_source_wins() {
-        let mut union = SourceUnion::new(2);
+        let mut union = union_of(2, Precedence::Order);
         assert_eq!(
             text(&union.apply(1, &changes(&[("x", 1), ("y", 1)], &[]))),
             "x=1 y=1"
@@ -170,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_source_that_is_no_longer_wanted_takes_its_objects_with_it() {
-        let mut union = SourceUnion::new(2);
+        let mut union = union_of(2, Precedence::Order);
         union.apply(0, &changes(&[("x", 0), ("y", 0)], &[]));
         union.apply(1, &changes(&[("y", 1), ("z", 1)], &[]));
         // A new source comes first, and the old first one stays behind until the new one is synced.
@@ -186,9 +272,12 @@ mod tests {
         fn changes_add_up_to_what_counts(
             script in prop::collection::vec((0..3_usize, 0..4_u8, prop::option::of(any::<u8>())), 0..60),
             with in prop::collection::vec(prop::option::of(0..3_usize), 0..4),
+            is_of_replicas in any::<bool>(),
         ) {
-            let mut union = SourceUnion::new(3);
+            let precedence = if is_of_replicas { Precedence::LastChange } else { Precedence::Order };
+            let mut union = union_of(3, precedence);
             let mut model = vec![BTreeMap::new(); 3];
+            let mut changed_by: BTreeMap<String, usize> = BTreeMap::new();
             let mut seen = BTreeMap::new();
             let take = |seen: &mut BTreeMap<Arc<str>, Arc<u8>>, changes: Vec<UnionChange<u8>>| {
                 for change in changes {
@@ -205,24 +294,38 @@ mod tests {
                     None => changes(&[], &[&name]),
                 };
                 match object {
-                    Some(object) => model[source].insert(name, object),
-                    None => model[source].remove(&name),
-                };
+                    Some(object) => {
+                        let old = model[source].insert(name.clone(), object);
+                        if old.is_some() && is_of_replicas {
+                            changed_by.insert(name, source);
+                        }
+                    }
+                    None => {
+                        model[source].remove(&name);
+                        if changed_by.get(&name) == Some(&source) {
+                            changed_by.remove(&name);
+                        }
+                    }
+                }
                 take(&mut seen, union.apply(source, &change));
             }
             let mut with = with;
-            let mut known = std::collections::BTreeSet::new();
+            let mut known = BTreeSet::new();
             with.retain(|place| place.is_none_or(|place| known.insert(place)));
             for step in 0..2 {
                 let mut want = BTreeMap::new();
                 for given in model.iter().rev() {
                     want.extend(given.iter().map(|(name, object)| (name.clone(), *object)));
                 }
+                want.extend(changed_by.iter().map(|(name, source)| (name.clone(), model[*source][name])));
                 let got: BTreeMap<_, _> = seen.iter().map(|(name, object)| (name.to_string(), **object)).collect();
                 let all = union.all("a").into_iter();
                 let all: BTreeMap<_, _> = all.map(|(name, object)| (name.to_string(), **object)).collect();
                 prop_assert_eq!((&got, &all), (&want, &want));
                 if step == 0 {
+                    let place_of = |old: &usize| with.iter().position(|place| place.as_ref() == Some(old));
+                    let moved = changed_by.iter().filter_map(|(name, old)| Some((name.clone(), place_of(old)?)));
+                    changed_by = moved.collect();
                     model = with.iter().map(|place| place.map_or_else(BTreeMap::new, |place| model[place].clone())).collect();
                     take(&mut seen, union.replace(&with));
                 }

@@ -1,6 +1,6 @@
 //! The union of all sources: their rules, services and core objects.
 
-use mcp::sink::union::SourceUnion;
+use mcp::sink::union::{Precedence, SourceUnion};
 use sources::catalogue::EntryChange;
 use sources::contribution::Contribution;
 use sources::memory::ReceivedObjects;
@@ -35,7 +35,7 @@ impl UnionState {
             next: 0,
             sources: Vec::new(),
             aside: None,
-            union: SourceUnion::new(0),
+            union: SourceUnion::new(Precedence::Order),
             rules: ReceivedObjects::default(),
             services: ReceivedObjects::default(),
             core_objects: CoreObjects::default(),
