@@ -7,7 +7,7 @@ use api::log_repeats::should_log_repeat;
 use bytes::Bytes;
 use hyper::body::Body;
 use mcp::message::RequestResources;
-use mcp::source::{RequestKind, SourceError};
+use mcp::source::{PART_BYTES, RequestKind, Response, SourceError};
 use prost::Message as _;
 use tokio::sync::watch;
 use tonic::Status;
@@ -143,15 +143,8 @@ impl<'a> StreamProtocol for SourceProtocol<'a> {
         if let Some(bytes) = response.oversized
             && let Some(more) = limiters.oversized.suffix_if_allowed()
         {
-            let (name, collection) = (self.stream.name(), &response.collection);
-            let (what, why) = match response.incremental {
-                true => ("one resource", "no part of it can be sent alone"),
-                false => (
-                    "the full state",
-                    "the sink did not ask for incremental updates",
-                ),
-            };
-            warn!("sending {name} {what}, {bytes} bytes of {collection}: {why}{more}");
+            let line = oversized_line(&response, bytes);
+            warn!("{}: {line}{more}", self.stream.name());
         }
         Some(encode(&response, &self.common.pieces))
     }
@@ -183,6 +176,26 @@ impl<'a> StreamProtocol for SourceProtocol<'a> {
 
     fn response_unsent(&self) {
         self.common.peers.counters.send_failed();
+    }
+}
+
+/// Returns the line about a response that is longer than sinks accept by default.
+fn oversized_line(response: &Response, bytes: usize) -> String {
+    let collection = &response.collection;
+    let most = format!("more than the {PART_BYTES} that sinks accept by default");
+    match response.resources.members() {
+        // Of an incremental response no other one is as long.
+        [one] if response.incremental => {
+            format!(
+                "{} of {collection} alone is {bytes} bytes, {most}",
+                one.name
+            )
+        }
+        all => format!(
+            "a full response has all {} of {collection}, {bytes} bytes, {most}; incremental ones, which the sink did not request, \
+             are split",
+            api::counted(all.len(), "resource")
+        ),
     }
 }
 
@@ -235,5 +248,46 @@ impl SourceProtocol<'_> {
             }
         }
         Ok(kind != RequestKind::Ignored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mcp::snapshot::{Collection, Origin, Resource};
+    use mcp::source::Payload;
+
+    use super::*;
+
+    #[test]
+    fn the_line_about_a_long_response_names_what_is_long() {
+        let named = |name: &str| {
+            let name = name.to_owned();
+            Arc::new(Resource::new(Origin {
+                name,
+                ..Origin::default()
+            }))
+        };
+        let line = |resources, incremental| {
+            let response = Response {
+                collection: "c".into(),
+                version: None,
+                nonce: 1,
+                resources,
+                removed: Vec::new(),
+                incremental,
+                oversized: Some(5_000_000),
+            };
+            oversized_line(&response, 5_000_000)
+        };
+        assert_eq!(
+            line(Payload::Some(vec![named("n/a")]), true),
+            "n/a of c alone is 5000000 bytes, more than the 4194304 that sinks accept by default"
+        );
+        let all = Collection::of_sorted("c".into(), vec![named("n/a"), named("n/b")]);
+        assert_eq!(
+            line(Payload::All(Arc::new(all)), false),
+            "a full response has all 2 resources of c, 5000000 bytes, more than the 4194304 that sinks accept by default; \
+             incremental ones, which the sink did not request, are split"
+        );
     }
 }
