@@ -1,37 +1,38 @@
 //! Ingresses as they come and go. A change makes those objects again that the Ingress has a part in, and reads no Ingress
-//! without a part in them: a role that follows thousands of them has a loop to turn meanwhile. A host or a name that thousands
+//! without a part in them: a role that follows thousands of Ingresses must not stall meanwhile. A host or a name that thousands
 //! share is one object, and costs all that share it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::gateway::gateway;
 use super::metadata::CarriedMetadata;
+use super::virtual_service::virtual_service;
 use super::{
-    Finding, Generated, Settings, VIRTUAL_SERVICES, gateway, host_of, own_findings,
-    virtual_service, with_paths,
+    Context, Finding, Generated, Settings, VIRTUAL_SERVICES, host_of, own_findings, with_paths,
 };
 use crate::Key;
 use crate::index::{insert, remove};
 use api::kubernetes::Ingress;
 
-/// A result that is made at once.
+/// A unit of work: the objects or findings that are made together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
     /// The findings about an Ingress itself.
     Ingress(Key),
-    /// The Gateway of a name.
-    Gateway(String),
+    /// The Gateway of all Ingresses of a name.
+    Name(String),
     /// The VirtualService of a host.
     Host(String),
 }
 
-/// The objects that were made of a target last.
+/// The last outcome of a target.
 #[derive(Debug, Default)]
-struct Made {
+struct TargetOutcome {
     /// The collection and name of the object.
     object: Option<(&'static str, Key)>,
-    /// The name of a VirtualService before it was apart from others.
-    base: Option<String>,
+    /// The name of a VirtualService before it was numbered.
+    base_name: Option<String>,
     findings: Vec<Finding>,
     /// The Services whose ports were looked up by name, existing or not.
     services: BTreeSet<Key>,
@@ -40,9 +41,9 @@ struct Made {
 /// The objects that have changed.
 #[derive(Debug, Default, PartialEq)]
 pub struct Changes {
-    /// Made again, perhaps as they were.
+    /// The objects that were made again, perhaps equal to their predecessors.
     pub generated: Vec<Generated>,
-    /// Collection and name of those that are no longer there.
+    /// The collections and names of the objects that are no longer there.
     pub removed: BTreeSet<(&'static str, Key)>,
 }
 
@@ -50,7 +51,7 @@ pub struct Changes {
 #[derive(Debug)]
 pub struct Ingresses {
     settings: Settings,
-    /// Those that the settings select.
+    /// The Ingresses that the settings select.
     all: BTreeMap<Key, Ingress>,
     carried: CarriedMetadata,
     names: BTreeMap<String, BTreeSet<Key>>,
@@ -59,20 +60,17 @@ pub struct Ingresses {
     /// The hosts for which the port of a Service was looked up.
     services: BTreeMap<Key, BTreeSet<String>>,
     /// The hosts whose VirtualServices would have one name.
-    bases: BTreeMap<String, BTreeSet<String>>,
+    hosts_of_base_name: BTreeMap<String, BTreeSet<String>>,
     dirty: BTreeSet<Target>,
-    made: BTreeMap<Target, Made>,
+    outcomes: BTreeMap<Target, TargetOutcome>,
     read: usize,
 }
 
-/// Returns what an Ingress has a part in.
+/// Returns the targets that an Ingress has a part in.
 fn targets(key: &Key, ingress: &Ingress) -> impl Iterator<Item = Target> {
     let hosts = ingress.spec.rules.iter().map(host_of);
     let hosts = hosts.map(|host| Target::Host(host.to_owned()));
-    let own = [
-        Target::Ingress(key.clone()),
-        Target::Gateway(key.name.clone()),
-    ];
+    let own = [Target::Ingress(key.clone()), Target::Name(key.name.clone())];
     own.into_iter().chain(hosts)
 }
 
@@ -85,19 +83,18 @@ impl Ingresses {
             names: BTreeMap::new(),
             hosts: BTreeMap::new(),
             services: BTreeMap::new(),
-            bases: BTreeMap::new(),
+            hosts_of_base_name: BTreeMap::new(),
             dirty: BTreeSet::new(),
-            made: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
             read: 0,
         }
     }
 
-    /// Sets or deletes an Ingress. One that differs in its status alone is no change.
+    /// Sets or deletes an Ingress. A difference in the status alone is no change.
     pub fn set(&mut self, key: Key, ingress: Option<Ingress>) {
         let ingress = ingress.filter(|ingress| self.settings.takes(ingress));
         let ingress = ingress.map(|mut ingress| {
-            // Controllers write addresses into the status; the resource version is all of that write that is
-            // read here.
+            // Controllers write addresses into the status, which is not read here; each write changes the resource version.
             ingress.metadata.resource_version.clear();
             ingress
         });
@@ -105,8 +102,7 @@ impl Ingresses {
             return;
         }
         self.carried.set(&key, ingress.as_ref());
-        // Targets of the old and of the new one: a host or name that it leaves has to be made again without
-        // it.
+        // The targets of both versions: a host or name that the Ingress leaves is made again without it.
         if let Some(old) = self.all.remove(&key) {
             self.dirty.extend(targets(&key, &old));
             remove(&mut self.names, &key.name, &key);
@@ -124,83 +120,86 @@ impl Ingresses {
         }
     }
 
-    /// A Service is another one, or gone.
+    /// Marks the hosts whose routes looked up a port of a Service, which has changed or is gone.
     pub fn service(&mut self, service: &Key) {
         let hosts = self.services.get(service).into_iter().flatten();
         self.dirty.extend(hosts.cloned().map(Target::Host));
     }
 
-    /// The Services that are other ones now, or gone: only those are asked for whose ports were looked up.
+    /// As [`Self::service`], for all Services for which `is_changed` returns true: it is asked only about Services whose ports were
+    /// looked up.
     pub fn services(&mut self, is_changed: impl Fn(&Key) -> bool) {
         let changed = self.services.iter().filter(|(key, _)| is_changed(key));
         let hosts = changed.flat_map(|(_, hosts)| hosts.iter().cloned());
         self.dirty.extend(hosts.map(Target::Host));
     }
 
-    /// Everything is to be made again.
+    /// Marks all targets, to make them again.
     pub fn invalidate_all(&mut self) {
-        self.dirty.extend(self.made.keys().cloned());
+        self.dirty.extend(self.outcomes.keys().cloned());
     }
 
     pub fn is_changed(&self) -> bool {
         !self.dirty.is_empty()
     }
 
-    /// The Ingresses that were read so far to make objects, each time that they were.
+    /// Counts how often Ingresses were read to make objects.
     pub const fn read(&self) -> usize {
         self.read
     }
 
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
-        self.made.values().flat_map(|made| &made.findings)
+        self.outcomes.values().flat_map(|outcome| &outcome.findings)
     }
 
     /// Transforms the Ingresses that have changed. `port` returns the number of a service's port by its name.
     pub fn changes(&mut self, port: &dyn Fn(&Key, &str) -> Option<u16>) -> Changes {
         let mut generated = BTreeMap::new();
-        let mut gone = BTreeSet::new();
-        let mut bases = BTreeSet::new();
-        for key in self.carried.settle() {
+        let mut removed = BTreeSet::new();
+        let mut base_names = BTreeSet::new();
+        for key in self.carried.assign_room() {
             let ingress = self.all.get(&key);
             let targets = ingress.into_iter().flat_map(|one| targets(&key, one));
             self.dirty.extend(targets);
         }
-        // All targets are made before any is numbered: a name's number depends on all hosts that come to it.
+        // All targets are made before any is numbered: the number depends on all hosts that have the name.
         for target in std::mem::take(&mut self.dirty) {
-            if let Some(old) = self.made.remove(&target) {
+            if let Some(old) = self.outcomes.remove(&target) {
                 self.forget(&target, &old);
-                bases.extend(old.base);
-                gone.extend(old.object);
+                base_names.extend(old.base_name);
+                removed.extend(old.object);
             }
-            let (object, made) = self.make(&target, port);
-            bases.extend(made.base.clone());
+            let (object, outcome) = self.make(&target, port);
+            base_names.extend(outcome.base_name.clone());
             generated.extend(object.map(|object| (target.clone(), object)));
-            self.keep(target, made);
+            self.remember(target, outcome);
         }
-        for base in bases {
-            self.number(&base, port, &mut generated, &mut gone);
+        for base_name in base_names {
+            self.number(&base_name, port, &mut generated, &mut removed);
         }
         let generated: Vec<Generated> = generated.into_values().collect();
         for one in &generated {
             // The name may have gone to another host: it is set, not removed.
-            gone.remove(&(one.collection, one.key.clone()));
+            removed.remove(&(one.collection, one.key.clone()));
         }
-        Changes {
-            generated,
-            removed: gone,
-        }
+        Changes { generated, removed }
     }
 
     fn make(
         &mut self,
         target: &Target,
         port: &dyn Fn(&Key, &str) -> Option<u16>,
-    ) -> (Option<Generated>, Made) {
+    ) -> (Option<Generated>, TargetOutcome) {
         let mut findings = Vec::new();
         let services = RefCell::new(BTreeSet::new());
         let port = |service: &Key, name: &str| {
             services.borrow_mut().insert(service.clone());
             port(service, name)
+        };
+        let context = Context {
+            settings: &self.settings,
+            carried: &self.carried,
+            port: &port,
         };
         let object = match target {
             Target::Ingress(key) => {
@@ -212,102 +211,102 @@ impl Ingresses {
                 );
                 None
             }
-            Target::Gateway(name) => {
+            Target::Name(name) => {
                 let keys = self.names.get(name).into_iter().flatten();
                 let of = keys.filter_map(|key| Some((key, self.all.get(key)?)));
                 let of: Vec<_> = of.collect();
                 self.read = self.read.saturating_add(of.len());
-                gateway(name, &of, &self.settings, &self.carried, &mut findings)
+                gateway(name, &of, context, &mut findings)
             }
             Target::Host(host) => {
                 let rules = self.hosts.get(host).into_iter().flatten();
                 let of = rules.filter_map(|(key, at)| Some((key, self.all.get(key)?, *at)));
                 let of: Vec<_> = of.collect();
                 self.read = self.read.saturating_add(of.len());
-                virtual_service(
-                    host,
-                    &of,
-                    &self.settings,
-                    &self.carried,
-                    &port,
-                    &mut findings,
-                )
+                virtual_service(host, &of, context, &mut findings)
             }
         };
         let is_service = |one: &&Generated| one.collection == VIRTUAL_SERVICES;
-        let made = Made {
+        let outcome = TargetOutcome {
             object: object.as_ref().map(|one| (one.collection, one.key.clone())),
-            base: object
+            base_name: object
                 .as_ref()
                 .filter(is_service)
                 .map(|one| one.key.name.clone()),
             findings,
             services: services.into_inner(),
         };
-        (object, made)
+        (object, outcome)
     }
 
-    fn forget(&mut self, target: &Target, old: &Made) {
+    fn forget(&mut self, target: &Target, old: &TargetOutcome) {
         if let Target::Host(host) = target {
             for service in &old.services {
                 remove(&mut self.services, service, host);
             }
-            if let Some(base) = &old.base {
-                remove(&mut self.bases, base, host);
+            if let Some(base) = &old.base_name {
+                remove(&mut self.hosts_of_base_name, base, host);
             }
         }
     }
 
-    fn keep(&mut self, target: Target, made: Made) {
+    fn remember(&mut self, target: Target, outcome: TargetOutcome) {
         if let Target::Host(host) = &target {
-            for service in &made.services {
+            for service in &outcome.services {
                 insert(&mut self.services, service, host.clone());
             }
-            if let Some(base) = &made.base {
-                insert(&mut self.bases, base, host.clone());
+            if let Some(base) = &outcome.base_name {
+                insert(&mut self.hosts_of_base_name, base, host.clone());
             }
         }
-        // Services that were looked up keep a target alone: one that comes later makes the target again.
-        let is_nothing =
-            made.object.is_none() && made.findings.is_empty() && made.services.is_empty();
-        if !is_nothing {
-            self.made.insert(target, made);
+        // A target without an object stays for the Services that it looked up: a Service that comes later makes it again.
+        let is_empty =
+            outcome.object.is_none() && outcome.findings.is_empty() && outcome.services.is_empty();
+        if !is_empty {
+            self.outcomes.insert(target, outcome);
         }
     }
 
-    /// Numbers the VirtualServices of one name, as `apart` does for all.
+    /// Makes the names of VirtualServices unique. Two hosts may have one name: `a.b` and `a-b` of one Ingress, or `a.b` of an
+    /// Ingress `c` and `a` of `b-c`. From the second host on a number follows the name, and no host's name ends in a number, so
+    /// no VirtualService is lost.
     fn number(
         &mut self,
         base: &str,
         port: &dyn Fn(&Key, &str) -> Option<u16>,
         generated: &mut BTreeMap<Target, Generated>,
-        gone: &mut BTreeSet<(&'static str, Key)>,
+        removed: &mut BTreeSet<(&'static str, Key)>,
     ) {
-        let hosts = self.bases.get(base).cloned().unwrap_or_default();
-        // The hosts are sorted, as in [`super::transform`]: both give a host the same number.
+        let hosts = self
+            .hosts_of_base_name
+            .get(base)
+            .cloned()
+            .unwrap_or_default();
+        // The hosts are sorted: a host has the same number in every order of arrival.
         for (number, host) in hosts.into_iter().enumerate() {
             let name = match number {
                 0 => base.to_owned(),
                 number => format!("{base}-{number}"),
             };
             let target = Target::Host(host);
-            let known = self.made.get(&target).and_then(|made| made.object.clone());
+            let known = self.outcomes.get(&target);
+            let known = known.and_then(|outcome| outcome.object.clone());
             let is_new = generated.contains_key(&target);
             if !is_new {
                 if known.as_ref().is_some_and(|(_, key)| key.name == name) {
                     continue;
                 }
-                // It moves up or down, because another one came or went.
-                gone.extend(known);
-                // Only the name differs: findings and Services are those that are kept already.
+                // The host moves up or down, because another host came or went.
+                removed.extend(known);
+                // Only the name differs: the known findings and Services still hold.
                 let (object, _) = self.make(&target, port);
                 generated.extend(object.map(|object| (target.clone(), object)));
             }
             if let Some(object) = generated.get_mut(&target) {
                 object.key.name = name;
                 let key = object.key.clone();
-                if let Some(made) = self.made.get_mut(&target) {
-                    made.object = Some((VIRTUAL_SERVICES, key));
+                if let Some(outcome) = self.outcomes.get_mut(&target) {
+                    outcome.object = Some((VIRTUAL_SERVICES, key));
                 }
             }
         }
@@ -412,7 +411,7 @@ mod tests {
     }
 
     proptest! {
-        /// In whatever order they came and went.
+        /// For any sequence of changes.
         #[test]
         fn incremental_changes_end_in_the_result_of_a_full_pass(
             steps in prop::collection::vec((0..3_usize, 0..2_usize, 0..10_usize, any::<bool>()), 1..40),

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use api::google::protobuf::Timestamp;
 use api::names::{export_to, spiffe_id};
 use api::networking::{ServiceEntry, ServicePort, WorkloadEntry, service_entry};
 use api::well_known::EXPORT_TO;
 
-use super::{Endpoint, EndpointGroup, Part, Services, SyntheticEntry};
+use super::{Endpoint, EndpointGroup, Part, Services};
 use crate::read::{endpoint_number, number};
 use crate::{Key, Mesh};
 use api::kubernetes::{self, PartialObjectMetadata, ServiceObject};
@@ -31,11 +32,22 @@ const NO_ADDRESS: &str = "0.0.0.0";
 /// Well-known ports on which Istio never detects the protocol: a proxy must not wait there for the client's first bytes.
 const SERVER_FIRST: [u16; 4] = [25, 53, 3306, 27017];
 
-/// Bytes of an entry with its metadata. Sinks take messages of 4 MiB, and one has a few bytes around its resource.
-const MOST_BYTES: usize = (4 << 20) - (64 << 10);
+/// Bytes of an entry with its metadata. Sinks take messages of 4 MiB, and a message has a few bytes around its resource.
+const MAX_BYTES: usize = (4 << 20) - (64 << 10);
 
 /// Bytes around each text, number or member of a list or map, at most: keys and lengths.
-const AROUND: usize = 12;
+const FRAMING: usize = 12;
+
+/// The ServiceEntry of a Service, with the metadata that it takes from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SyntheticEntry {
+    /// The key of the Service.
+    pub key: Key,
+    pub create_time: Option<Timestamp>,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub spec: ServiceEntry,
+}
 
 /// The entry of a service is larger than sinks take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +57,7 @@ impl fmt::Display for EntryTooLarge {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             to,
-            "the ServiceEntry made of the Service may be larger than {MOST_BYTES} bytes, the most that sinks take by default: give it fewer endpoints, \
+            "the ServiceEntry made of the Service may be larger than {MAX_BYTES} bytes, the most that sinks take by default: give it fewer endpoints, \
              or their pods fewer labels"
         )
     }
@@ -53,14 +65,14 @@ impl fmt::Display for EntryTooLarge {
 
 impl std::error::Error for EntryTooLarge {}
 
-/// The bytes that an entry may still grow by, each part with the most that it takes as protobuf. Every address repeats the
-/// ports of its group and the labels of its pod, so small objects may come to a large entry: a part is reckoned before it is
-/// made.
+/// The bytes that an entry may still grow by, each part at the largest size that it may have as protobuf. Every address repeats
+/// the ports of its group and the labels of its pod, so small objects may come to a large entry: the size of a part is counted
+/// before the part is made.
 struct Room(usize);
 
 impl Room {
     fn take(&mut self, bytes: usize) -> Result<(), EntryTooLarge> {
-        let left = self.0.checked_sub(bytes.saturating_add(AROUND));
+        let left = self.0.checked_sub(bytes.saturating_add(FRAMING));
         self.0 = left.ok_or(EntryTooLarge)?;
         Ok(())
     }
@@ -80,7 +92,7 @@ pub(super) struct EntryBuilder<'a> {
 
 impl EntryBuilder<'_> {
     pub(super) fn entry(&self, key: &Key, mesh: &Mesh) -> Result<SyntheticEntry, EntryTooLarge> {
-        let mut room = Room(MOST_BYTES);
+        let mut room = Room(MAX_BYTES);
         let metadata = &self.service.metadata;
         let mut annotations = metadata.annotations.clone();
         let mut note = |name: &str, value: String| {
@@ -116,7 +128,7 @@ impl EntryBuilder<'_> {
         };
         for port in &spec.ports.items {
             // Name, number and protocol; and name and number once more in an endpoint that is a name.
-            room.take(port.name.len().saturating_add(AROUND).saturating_mul(2))?;
+            room.take(port.name.len().saturating_add(FRAMING).saturating_mul(2))?;
         }
         let exported = service.metadata.annotations.get(EXPORT_TO);
         let (exported, _unknown) = export_to(exported.map_or("", String::as_str));
@@ -172,7 +184,7 @@ impl EntryBuilder<'_> {
                 .collect();
             let ports_len = ports
                 .keys()
-                .map(|name| name.len().saturating_add(AROUND))
+                .map(|name| name.len().saturating_add(FRAMING))
                 .sum();
             for endpoint in ready(group, true) {
                 let named = endpoint.pod(&key.namespace);
@@ -216,7 +228,7 @@ impl EntryBuilder<'_> {
     }
 
     fn not_ready(&self) -> Result<String, EntryTooLarge> {
-        let mut room = Room(MOST_BYTES);
+        let mut room = Room(MAX_BYTES);
         let mut found = Vec::new();
         let declared = self.declared();
         for group in self.groups() {
