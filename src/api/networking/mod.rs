@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 mod tests;
+mod workload_entry;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -15,7 +16,6 @@ use crate::config::{self, Finding, Kind, Object};
 use crate::model::{EndpointAddress, kinds};
 use crate::read::{self, Invalid};
 use crate::schema::{Message, Typed};
-use crate::size;
 
 pub use crate::istio::networking::v1alpha3::*;
 
@@ -87,18 +87,6 @@ pub fn spec<T: DiscoveryKind>(object: &Object) -> Result<T, DecodeError> {
 /// Only for a spec that was made by hand: as [`mesh::json`](crate::mesh::json).
 pub fn json(spec: &impl DiscoveryKind) -> Result<Map<String, Json>, Invalid> {
     read::to_json(spec)
-}
-
-impl WorkloadEntry {
-    /// The number of places that it comes to, for each port that it serves: its texts stand in an answer for each.
-    #[must_use]
-    pub fn places(&self) -> usize {
-        size::endpoint([
-            self.locality.as_str(),
-            self.network.as_str(),
-            self.service_account.as_str(),
-        ])
-    }
 }
 
 /// The place that an ingress sends connections to: a port of the loopback, or a socket in the file system. The unspecified address

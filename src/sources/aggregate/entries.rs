@@ -244,7 +244,7 @@ fn used(
     let mut notes = notes(selection.settings, source, entry, backends);
     let note = |message, whole| Report {
         source: source.clone(),
-        kind: "ServiceEntry",
+        kind: service_entry::KIND,
         namespace: entry.namespace.clone(),
         name: entry.name.clone(),
         message,
@@ -338,7 +338,7 @@ fn notes(
     let left_to_tls = service_entry::left_to_tls(entry).filter(|_| settings.block_http_on_443);
     let left_to_tls = left_to_tls.map(|message| Report {
         source: source.clone(),
-        kind: "ServiceEntry",
+        kind: service_entry::KIND,
         namespace: entry.namespace.clone(),
         name: entry.name.clone(),
         message,

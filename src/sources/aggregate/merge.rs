@@ -10,6 +10,7 @@ use api::model::{ClusterId, Endpoint, EndpointShards, Registry, Service, Service
 use super::entries::Used;
 use super::precedence::class;
 use super::report::Report;
+use super::service_entry::KIND;
 use super::{ObjectKey, Settings, Sources};
 use crate::contribution::SourceId;
 
@@ -46,11 +47,11 @@ impl ServiceCandidate<'_> {
 
     fn report(&self, winner: &Self) -> Report {
         let place = match winner.made {
-            Some(used) => format!("ServiceEntry {}/{}", used.entry.namespace, used.entry.name),
+            Some(used) => format!("{KIND} {}/{}", used.entry.namespace, used.entry.name),
             None => winner.source.to_string(),
         };
         let (kind, name) = match self.made {
-            Some(used) => ("ServiceEntry", used.entry.name.clone()),
+            Some(used) => (KIND, used.entry.name.clone()),
             None => ("Service", self.service.key.hostname.clone()),
         };
         Report {

@@ -71,13 +71,13 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     );
 }
 
-fn sizes(spec: &Cursor<'_>) -> size::ServiceEntry {
+fn sizes(spec: &Cursor<'_>) -> size::EntrySizes {
     let length = |field| spec.get(field).list().len();
     let ports = spec.get("ports").items();
     let streams = ports.filter(|port| !is::is_http(port.get("protocol").text()));
     let endpoints = spec.get("endpoints").items();
     let plain = spec.get("addresses").texts();
-    size::ServiceEntry {
+    size::EntrySizes {
         hosts: length("hosts"),
         ports: length("ports"),
         streams: streams.count(),
