@@ -64,7 +64,7 @@ pub(crate) struct EntrySizes {
 }
 
 impl EntrySizes {
-    /// Returns the field that is too much, with the cause. Every reader of ServiceEntries refuses it in these words.
+    /// Returns the field that is too large, with the cause. Every reader of ServiceEntries refuses it in these words.
     pub(crate) fn too_much(&self) -> Option<(&'static str, String)> {
         let Self { hosts, ports, .. } = *self;
         let pairs = hosts.saturating_mul(ports);

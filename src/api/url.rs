@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// Replaces what is redacted.
-const HIDDEN: &str = "…";
+const REDACTED: &str = "…";
 /// Bytes of a URL in which a password may go on. Chosen: a text with many beginnings of URLs is read in time.
 const LONGEST: usize = 512;
 /// Characters that end the authority of a URL: those of RFC 3986, and what ends a URL within a text.
@@ -21,7 +21,7 @@ pub fn without_credentials(text: &str) -> Cow<'_, str> {
     loop {
         let begin = rest.len() - after_user(rest).len();
         if begin > 0 {
-            out.push_str(HIDDEN);
+            out.push_str(REDACTED);
             out.push('@');
         }
         rest = rest.get(begin..).unwrap_or_default();

@@ -119,7 +119,7 @@ pub fn is_header_value(value: &str) -> bool {
         && access_log::fault(value).is_none()
         // Its parameter has percent signs of its own.
         && !value.contains("START_TIME(")
-        && parameters(value).all(|(operator, inside)| is_plain(operator, inside))
+        && parameters(value).all(|(operator, inside)| is_served_operator(operator, inside))
 }
 
 /// Operators with parentheses, and what stands in them. Two signs are one letter, read from left to right.
@@ -144,7 +144,7 @@ fn parameters(value: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-fn is_plain(operator: &str, inside: &str) -> bool {
+fn is_served_operator(operator: &str, inside: &str) -> bool {
     let letters = |text: &str| {
         let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         !text.is_empty() && text.bytes().all(known)

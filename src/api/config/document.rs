@@ -15,7 +15,7 @@ use serde_json::Value as Json;
 use super::envelope::MOST_DEPTH;
 use super::path::Path;
 use crate::finding::Finding;
-use crate::yaml::{self, Limits, Malformed, MalformedKind, Node, Plain, Scalar, Value};
+use crate::yaml::{self, Limits, Malformed, MalformedKind, Node, ResolvedScalar, Scalar, Value};
 use lists::DocumentObjects;
 
 /// A file, and what one document of it may become.
@@ -149,7 +149,8 @@ const MOST_ENDLESS: usize = 100;
 fn endless(node: &Node, path: &mut Path, found: &mut Vec<Finding>) {
     match &node.value {
         Value::Scalar(scalar) => {
-            let is_one = matches!(scalar.plain(), Plain::Float(value) if !value.is_finite());
+            let is_one =
+                matches!(scalar.resolve(), ResolvedScalar::Float(value) if !value.is_finite());
             if is_one && found.len() < MOST_ENDLESS {
                 let cause = format!("{scalar} is not a JSON number; quote the value");
                 found.push(Finding::error(path.as_str(), cause));
@@ -237,7 +238,7 @@ impl<'a> Part<'a> {
     }
 
     /// Puts findings into the order of the document.
-    pub fn order(&self, findings: &mut [Finding]) {
+    pub fn sort(&self, findings: &mut [Finding]) {
         findings.sort_by_cached_key(|finding| {
             let mut place = Vec::new();
             let is_there = self.walk(&finding.path, |at, _| place.push(at));
@@ -363,7 +364,7 @@ fn value(node: &Node) -> Json {
 /// A boolean as kubectl reads it.
 fn parse_bool(scalar: &Scalar) -> Option<bool> {
     // A word in quotes is text, whatever it spells.
-    if scalar.plain() == Plain::Text && !scalar.plain {
+    if scalar.resolve() == ResolvedScalar::Text && !scalar.plain {
         return None;
     }
     let is = |spellings: [&str; 3]| {

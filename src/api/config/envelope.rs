@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::{Map, Value as Json};
 
-use super::fields::{Walker, unknown_field, wanted};
+use super::fields::{Walker, mismatch, unknown_field};
 use super::kinds::{self, Check, Kind};
 use super::{Finding, Object, Severity};
 use crate::did_you_mean::nearest;
@@ -21,7 +21,7 @@ pub const MOST_BYTES: usize = 1_536 * 1024;
 /// Lists and objects within each other, the object itself included.
 pub const MOST_DEPTH: usize = 64;
 
-const KNOWN: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
+const FIELDS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 
 /// The namespace of those that name none.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -65,11 +65,11 @@ fn add(value: &Json, depth: usize, bytes: &mut usize) -> Result<(), &'static str
 
 pub(super) fn read(value: &Json) -> (Option<Object>, Vec<Finding>) {
     let mut walker = Walker::new();
-    let object = whole(value, &mut walker);
+    let object = read_object(value, &mut walker);
     (object, walker.findings.into_vec())
 }
 
-fn whole(value: &Json, walker: &mut Walker) -> Option<Object> {
+fn read_object(value: &Json, walker: &mut Walker) -> Option<Object> {
     if let Err(message) = measure(value) {
         walker.error(message);
         return None;
@@ -93,7 +93,7 @@ fn whole(value: &Json, walker: &mut Walker) -> Option<Object> {
             "metadata" | "spec" if value.is_null() => {}
             "metadata" => metadata = Metadata::read(value, kind, walker),
             "spec" => spec = walker.message(kind.message, value),
-            name => walker.error(unknown_field(nearest(name, KNOWN))),
+            name => walker.error(unknown_field(nearest(name, FIELDS))),
         }
         walker.path.back(length);
     }
@@ -170,7 +170,7 @@ impl Metadata {
     fn read(value: &Json, kind: &Kind, walker: &mut Walker) -> Self {
         let mut metadata = Self::default();
         let Json::Object(fields) = value else {
-            walker.error(wanted("an object", value));
+            walker.error(mismatch("an object", value));
             return metadata;
         };
         let is_there = |name| {

@@ -16,7 +16,7 @@ use crate::well_known::TYPE_URL_PREFIX;
 
 pub use earlier::EARLIER;
 use effect::DryRun;
-pub use effect::{Effect, Role, dry_run_note, kept_notes_of, notes, notes_of, without_effect};
+pub use effect::{Effect, Role, dry_run_note, limited_notes_of, notes, notes_of, without_effect};
 
 /// The depth to which an object is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -367,7 +367,7 @@ pub fn kind(api_version: &str, kind: &str) -> Result<&'static Kind, Finding> {
     let mut earlier = earlier::SUCCESSORS.iter();
     let successor = earlier.find(|(name, _)| group == MIXER && *name == kind);
     let wanted = successor.map_or(kind, |(_, successor)| successor);
-    let meant = match current().find(|row| row.kind == wanted) {
+    let suggestion = match current().find(|row| row.kind == wanted) {
         Some(row) => match row.versions.first() {
             Some(version) => Some(format!("{}/{version} {wanted}", row.group)),
             None => Some(format!("{} {wanted}", row.group)),
@@ -382,18 +382,18 @@ pub fn kind(api_version: &str, kind: &str) -> Result<&'static Kind, Finding> {
         .map(str::to_owned),
     };
     let mut message = format!("unrecognized type {} {}", short(api_version), short(kind));
-    match (successor, meant) {
-        (Some(_), Some(meant)) => message.push_str(&format!(", {meant} took its place")),
-        (None, Some(meant)) => message.push_str(&format!(", did you mean \"{meant}\"?")),
+    match (successor, suggestion) {
+        (Some(_), Some(suggestion)) => message.push_str(&format!(", {suggestion} took its place")),
+        (None, Some(suggestion)) => message.push_str(&format!(", did you mean \"{suggestion}\"?")),
         (_, None) => {}
     }
     Err(Finding::error("kind", message))
 }
 
 fn short(name: &str) -> String {
-    const SHOWN: usize = 128;
+    const MAX_SHOWN: usize = 128;
     name.chars()
-        .take(SHOWN)
+        .take(MAX_SHOWN)
         .flat_map(char::escape_debug)
         .collect()
 }

@@ -43,7 +43,7 @@ use serde_json::Value as Json;
 
 use crate::schema::Message;
 use crate::wire::{self, DecodeError};
-use fields::{Unknown, UnknownFields, Walker};
+use fields::{UnknownFieldPolicy, UnknownFields, Walker};
 
 pub use crate::finding::{
     Finding, FindingKind, FindingList, Severity, push_index, push_key, quoted,
@@ -51,8 +51,8 @@ pub use crate::finding::{
 pub use envelope::{MOST_BYTES, MOST_DEPTH};
 pub(crate) use kinds::row;
 pub use kinds::{
-    Check, EARLIER, Effect, KINDS, Kind, LATER, Role, dry_run_note, is_ours, kept_notes_of, kind,
-    named, notes, notes_of, unread_api, unread_kind, without_effect,
+    Check, EARLIER, Effect, KINDS, Kind, LATER, Role, dry_run_note, is_ours, kind,
+    limited_notes_of, named, notes, notes_of, unread_api, unread_kind, without_effect,
 };
 pub use status::{ObjectStatus, ServedInstead};
 pub use validation::{check_received, check_rules, refuse_unknown_numbers};
@@ -135,7 +135,7 @@ pub fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
     validation::check(value)
 }
 
-/// As [`check`], with all findings and in no order: for one who adds some, and then calls [`document::Part::order`] and
+/// As [`check`], with all findings and in no order: for one who adds some, and then calls [`document::Part::sort`] and
 /// [`limit`].
 #[must_use]
 pub fn check_all(value: &Json) -> (Option<Object>, Vec<Finding>) {
@@ -191,7 +191,7 @@ pub fn read_message(
     value: &Json,
     unknown: Severity,
 ) -> (Json, Vec<Finding>) {
-    let (read, walker) = walk(message, value, Unknown::Said(unknown));
+    let (read, walker) = walk(message, value, UnknownFieldPolicy::Report(unknown));
     (read, walker.findings.into_vec())
 }
 
@@ -200,16 +200,16 @@ pub(crate) fn read_known(
     message: &'static Message,
     value: &Json,
 ) -> (Json, Vec<Finding>, UnknownFields) {
-    let unknown = Unknown::Listed(UnknownFields::default());
+    let unknown = UnknownFieldPolicy::Collect(UnknownFields::default());
     let (read, walker) = walk(message, value, unknown);
     let findings = walker.findings.into_vec();
     match walker.unknown {
-        Unknown::Listed(unknown) => (read, findings, unknown),
-        Unknown::Said(_) => (read, findings, UnknownFields::default()),
+        UnknownFieldPolicy::Collect(unknown) => (read, findings, unknown),
+        UnknownFieldPolicy::Report(_) => (read, findings, UnknownFields::default()),
     }
 }
 
-fn walk(message: &'static Message, value: &Json, unknown: Unknown) -> (Json, Walker) {
+fn walk(message: &'static Message, value: &Json, unknown: UnknownFieldPolicy) -> (Json, Walker) {
     let mut walker = Walker::new();
     walker.unknown = unknown;
     // Before the walk, which goes as deep as the value does.

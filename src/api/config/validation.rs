@@ -14,7 +14,7 @@ pub(super) fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
     let (object, mut findings) = check_all(value);
     // The order needs a tree of the whole object, which a single finding is not worth.
     if findings.len() > 1 {
-        Part::new(&Node::of_json(value)).order(&mut findings);
+        Part::new(&Node::of_json(value)).sort(&mut findings);
     }
     limit(&mut findings);
     (object, findings)
@@ -52,7 +52,7 @@ pub fn refuse_unknown_numbers(object: &mut Object) -> Vec<Finding> {
 
 /// Adds what rules find at places that could be read.
 fn add_rule_findings(object: &Object, findings: &mut Vec<Finding>) {
-    let unread = Unread::of(findings);
+    let unread = UnreadableFields::of(findings);
     let rules = check_rules(object).into_iter();
     findings.extend(rules.filter(|found| !unread.holds(&found.path)));
 }
@@ -72,9 +72,9 @@ pub fn check_rules(object: &Object) -> Vec<Finding> {
 
 /// Places that could not be read, which was said when it was tried: rules have nothing to add. A message with two members of a
 /// oneof is not among them, since all of it was read.
-struct Unread(HashSet<String>);
+struct UnreadableFields(HashSet<String>);
 
-impl Unread {
+impl UnreadableFields {
     fn of(findings: &[Finding]) -> Self {
         let errors = findings
             .iter()

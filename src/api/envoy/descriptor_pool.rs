@@ -294,7 +294,7 @@ impl<'a> MessageDescriptor<'a> {
                 (8, Raw::Bytes(bytes)) => {
                     let choice = choices.next();
                     read.wanted_choices
-                        .extend(choice.filter(|_| is_wanted_choice(bytes)));
+                        .extend(choice.filter(|_| is_required_oneof(bytes)));
                 }
                 _ => {}
             }
@@ -315,7 +315,7 @@ impl<'a> MessageDescriptor<'a> {
 }
 
 /// Returns true if Envoy wants one of the fields of a choice.
-fn is_wanted_choice(bytes: &[u8]) -> bool {
+fn is_required_oneof(bytes: &[u8]) -> bool {
     let options = parts(bytes).flatten().filter_map(|part| match part {
         (2, Raw::Bytes(options)) => Some(options),
         _ => None,
@@ -344,7 +344,7 @@ pub(super) fn is_json_name(field: &str, name: &str) -> bool {
 impl<'a> FieldDescriptor<'a> {
     /// Returns true if a name of JSON means it.
     #[must_use]
-    pub fn is_called(&self, name: &str) -> bool {
+    pub fn is_named(&self, name: &str) -> bool {
         is_json_name(self.name, name)
     }
 

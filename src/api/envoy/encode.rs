@@ -134,7 +134,7 @@ impl Encoder {
             if self.is_full() {
                 return;
             }
-            let found = descriptor.fields.iter().find(|field| field.is_called(key));
+            let found = descriptor.fields.iter().find(|field| field.is_named(key));
             match found {
                 Some(field) => written.push((field, key, value)),
                 None => {
@@ -178,7 +178,7 @@ impl Encoder {
         let mut fields = manager.iter().flat_map(|manager| &manager.fields);
         if name == old_fields::FILTER
             && (old_fields::successor(old_fields::MANAGER, key).is_some()
-                || fields.any(|field| field.is_called(key)))
+                || fields.any(|field| field.is_named(key)))
         {
             return "a field of HttpConnectionManager: write it in typed_config, with its @type"
                 .to_owned();

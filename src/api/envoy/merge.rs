@@ -12,7 +12,7 @@ use crate::well_known::TYPE_URL_PREFIX;
 use crate::wire::{DEEPEST, DecodeError, Raw, WireScalar, length_delimited};
 
 /// Well-known messages that are one value.
-const WHOLE: [&str; 11] = [
+const ATOMIC: [&str; 11] = [
     "google.protobuf.BoolValue",
     "google.protobuf.BytesValue",
     "google.protobuf.DoubleValue",
@@ -152,7 +152,7 @@ impl Merger<'_> {
             ours.chain(theirs).for_each(|raw| put(number, raw, out));
             return Ok(());
         }
-        let is_merged = field.kind == kind::MESSAGE && !WHOLE.contains(&field.of);
+        let is_merged = field.kind == kind::MESSAGE && !ATOMIC.contains(&field.of);
         if !is_merged {
             theirs.into_iter().for_each(|raw| put(number, raw, out));
             return Ok(());

@@ -23,7 +23,7 @@ const READ_AT_ONCE: [&str; 3] = [
 
 /// Fields of which Envoy's code wants one (seen with Envoy 1.40), the usual one first: no rule of its messages says so. Chains of a
 /// listener are not among them, for another patch may add them.
-const WANTED: [(&str, &[&str]); 9] = [
+const REQUIRED: [(&str, &[&str]); 9] = [
     (LISTENER, &["address", "api_listener"]),
     (
         "envoy.config.listener.v3.Filter",
@@ -212,7 +212,7 @@ fn lack(name: &str, descriptor: &MessageDescriptor<'_>, values: &FieldValues<'_>
             return Ok(Some(none_of(&names)));
         }
     }
-    let wanted = WANTED.iter().filter(|(message, _)| *message == name);
+    let wanted = REQUIRED.iter().filter(|(message, _)| *message == name);
     for (_, names) in wanted {
         let mut fields = descriptor
             .fields

@@ -78,7 +78,7 @@ impl<T: Clone> Parsed<T> {
 /// A text that is malformed, of a wrong type or not valid, with its path.
 pub fn parse(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
     over(&defaults(), text, LIMITS, |merged, written| {
-        rules::whole(merged, written, MeshConfigUse::Own)
+        rules::check(merged, written, MeshConfigUse::Own)
     })
 }
 
@@ -89,7 +89,7 @@ pub fn parse(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
 /// As [`parse`].
 pub fn parse_over(base: &MeshConfig, text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
     over(base, text, LIMITS, |merged, written| {
-        rules::whole(merged, written, MeshConfigUse::Discovery)
+        rules::check(merged, written, MeshConfigUse::Discovery)
     })
 }
 
@@ -105,7 +105,7 @@ pub fn parse_served(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
         return Ok(Parsed::unchanged(&base));
     };
     let parsed = over_tree(&base, &served_part(&node), |merged, written| {
-        rules::whole(merged, written, MeshConfigUse::Served)
+        rules::check(merged, written, MeshConfigUse::Served)
     })?;
     Ok(Parsed {
         warnings: warnings(&node),
@@ -287,7 +287,7 @@ fn over_tree<T: Typed>(
     let (merged, written) = (Json::Object(merged), Json::Object(fields));
     let mut findings = rules(&merged, &written);
     // In the order of the text, because only the first error is told.
-    Part::new(node).order(&mut findings);
+    Part::new(node).sort(&mut findings);
     if let Some(first) = findings.iter().position(Finding::is_error) {
         return Err(Invalid::at(findings.swap_remove(first), node));
     }

@@ -35,7 +35,7 @@ fn settings_that_mean_something_else_in_discovery_are_warned_of() {
             "line 5: extensionProviders[1].name: \"a\" is named twice: the first counts",
             "line 5: extensionProviders[1].envoyExtAuthzHttp.service: names no service: policies with this provider deny everything",
             "line 5: extensionProviders[1].envoyExtAuthzHttp.port: port 70000 is not in 1..65535: policies with this provider deny \
-             everything",
+             all requests",
         ]
     );
     assert_eq!(parse(text).unwrap().warnings, [""; 0]);

@@ -2,7 +2,7 @@
 
 use serde_json::{Number, Value as Json};
 
-use super::{Node, Plain, Scalar, Value};
+use super::{Node, ResolvedScalar, Scalar, Value};
 
 impl Node {
     /// The tree of JSON that somebody else read, and bounded; it has no lines.
@@ -33,12 +33,12 @@ impl Node {
     #[must_use]
     pub fn to_json(&self) -> Json {
         match &self.value {
-            Value::Scalar(scalar) => match scalar.plain() {
-                Plain::Null => Json::Null,
-                Plain::Bool(value) => Json::Bool(value),
-                Plain::Int(whole) => number(Number::from_i128(whole), scalar),
-                Plain::Float(value) => number(Number::from_f64(value), scalar),
-                Plain::Text => Json::String(scalar.text.clone()),
+            Value::Scalar(scalar) => match scalar.resolve() {
+                ResolvedScalar::Null => Json::Null,
+                ResolvedScalar::Bool(value) => Json::Bool(value),
+                ResolvedScalar::Int(whole) => number(Number::from_i128(whole), scalar),
+                ResolvedScalar::Float(value) => number(Number::from_f64(value), scalar),
+                ResolvedScalar::Text => Json::String(scalar.text.clone()),
             },
             Value::List(items) => Json::Array(items.iter().map(Self::to_json).collect()),
             Value::Map(entries) => Json::Object(

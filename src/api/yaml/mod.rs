@@ -17,7 +17,7 @@ use std::fmt;
 pub use documents::{Documents, Piece, documents};
 pub use outline::{Outline, Outlines, outlines};
 
-pub use scalar::{Plain, Scalar};
+pub use scalar::{ResolvedScalar, Scalar};
 
 /// Bounds on a text and on the tree that it becomes.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ impl Node {
     #[must_use]
     pub fn is_null(&self) -> bool {
         match &self.value {
-            Value::Scalar(scalar) => scalar.plain() == Plain::Null,
+            Value::Scalar(scalar) => scalar.resolve() == ResolvedScalar::Null,
             Value::List(_) | Value::Map(_) => false,
         }
     }
@@ -127,7 +127,7 @@ pub fn read(text: &str, limits: Limits) -> Result<Option<Node>, Malformed> {
 ///
 /// # Errors
 ///
-/// As [`read`], a tag that is not of the core, and a value that is not what its tag says.
+/// As [`read`], a tag beyond the core schema, and a value that is not what its tag says.
 pub fn read_core(text: &str, limits: Limits) -> Result<Option<Node>, Malformed> {
     only(Documents::new(text, limits, Tags::Core))
 }

@@ -16,7 +16,7 @@ pub(super) struct Quote {
 
 /// The parser's place in the text.
 #[derive(Clone, Copy, Default)]
-pub(super) enum Place {
+pub(super) enum ScanPosition {
     #[default]
     Outside,
     /// Behind a quote that may be a letter of a plain scalar, a tag or an anchor.
@@ -26,7 +26,7 @@ pub(super) enum Place {
     Escaped(Quote),
 }
 
-impl Place {
+impl ScanPosition {
     /// Returns the place behind `character`, which stands at `offset`.
     pub(super) fn behind(self, character: char, next: char, offset: usize) -> Self {
         match self {

@@ -142,8 +142,8 @@ fn check_configuration(
     }
     if findings.len() > 1 {
         match part {
-            Some(part) => part.order(&mut findings),
-            None => Part::new(&Node::of_json(value)).order(&mut findings),
+            Some(part) => part.sort(&mut findings),
+            None => Part::new(&Node::of_json(value)).sort(&mut findings),
         }
     }
     config::limit(&mut findings);
@@ -151,7 +151,7 @@ fn check_configuration(
     let object = object.filter(|_| !is_broken && id.is_whole());
     let notes = object
         .as_ref()
-        .map(config::kept_notes_of)
+        .map(config::limited_notes_of)
         .unwrap_or_default();
     let unused = (is_unused && !is_broken).then_some(CheckedContent::Unused);
     let object =

@@ -151,7 +151,7 @@ fn written(received: &ReceivedVersion, origin: Origin) -> WrittenObject {
         None => {
             let mut findings = config::check_rules(&decoded);
             findings.retain(|found| !found.is_error());
-            (findings, config::kept_notes_of(&decoded))
+            (findings, config::limited_notes_of(&decoded))
         }
     };
     WrittenObject {

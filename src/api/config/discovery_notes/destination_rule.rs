@@ -49,7 +49,7 @@ pub const fn is_status(code: u32) -> bool {
     matches!(code, 100..=599)
 }
 
-fn places(path: &str, written: &Json, found: &mut Vec<Finding>) {
+fn localities(path: &str, written: &Json, found: &mut Vec<Finding>) {
     let Some(balancer) = written.get("loadBalancer") else {
         return;
     };
@@ -195,7 +195,7 @@ fn policy(
     if let Some(balancer) = written.get("loadBalancer") {
         load_balancer(&format!("{path}.loadBalancer"), balancer, clusters, found);
     }
-    places(path, written, found);
+    localities(path, written, found);
     credential(path, written, selects, found);
     let codes = written.get("outlierDetection");
     let codes = codes.into_iter();

@@ -27,8 +27,8 @@ pub fn patched_message(apply_to: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns true if an operation can be done to what a patch is applied to: only filters and routes have an order, and a route
-/// configuration is there or is not.
+/// Returns true if an operation is possible for an `applyTo`: only filters and routes have an order, and a route configuration
+/// can be neither added nor removed.
 #[must_use]
 pub fn is_applied(apply_to: &str, operation: &str) -> bool {
     let has_order = has_order(apply_to);

@@ -216,7 +216,7 @@ fn a_path_leads_to_its_line_or_to_what_is_above_it() {
         of(""),
         of("metadata.labels[\"a/b\"]"),
     ];
-    part.order(&mut findings);
+    part.sort(&mut findings);
     let paths: Vec<_> = findings
         .iter()
         .map(|finding| finding.path.as_str())
@@ -245,7 +245,7 @@ fn many_findings_in_a_wide_map_cost_no_square() {
         .rev()
         .map(|at| Finding::error(format!("k{at}"), "x"))
         .collect();
-    part.order(&mut findings);
+    part.sort(&mut findings);
     assert!(
         findings
             .iter()

@@ -110,7 +110,7 @@ pub fn notes_of(object: &Object) -> Vec<Finding> {
 /// As [`notes_of`], to be kept with the object: as many as [`limit`] leaves, among them those by which
 /// [`Effect::of_object`] goes.
 #[must_use]
-pub fn kept_notes_of(object: &Object) -> Vec<Finding> {
+pub fn limited_notes_of(object: &Object) -> Vec<Finding> {
     let mut found = notes_of(object);
     if found.len() > MOST {
         // The sort is stable: others stay in order.
@@ -284,7 +284,7 @@ mod tests {
         });
         let object = crate::config::read(&object).0.unwrap();
         assert_eq!(notes_of(&object).len(), 5001);
-        let found = kept_notes_of(&object);
+        let found = limited_notes_of(&object);
         let last = found.last().unwrap().message.as_str();
         assert_eq!((found.len(), last), (101, "… and 4901 more"));
         assert!(found.capacity() < 200, "{}", found.capacity());
@@ -299,7 +299,7 @@ mod tests {
             },
         });
         let object = crate::config::read(&object).0.unwrap();
-        let (all, kept) = (notes_of(&object), kept_notes_of(&object));
+        let (all, kept) = (notes_of(&object), limited_notes_of(&object));
         assert!(all.len() > 101, "{}", all.len());
         let effects = [all, kept].map(|notes| object.kind.effect.of_object(&notes));
         assert_eq!(effects, ["none", "none"]);

@@ -58,7 +58,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
         };
         check_rule(&rule, decision);
         // A part that could not be read may name the ports.
-        if action == "DENY" && rule.is_whole() {
+        if action == "DENY" && rule.is_readable() {
             if only_http(&rule) {
                 rule.warn("denies all TCP traffic in its scope; name the ports");
             } else if has_http_operation(&rule) {
@@ -241,7 +241,7 @@ const KEYS: [&str; 14] = [
 ];
 
 /// Keys of long ago, and what is there now.
-const GONE: [(&str, &str); 4] = [
+const RENAMED_KEYS: [(&str, &str); 4] = [
     ("destination.namespace", "the namespace of the policy"),
     ("destination.labels", "the selector of the policy"),
     ("destination.name", "the selector of the policy"),
@@ -281,7 +281,7 @@ fn check_key(key: &str) -> Violation {
         Some(at) => key.split_at(at),
         None => (key, ""),
     };
-    if let Some((_, now)) = GONE.iter().find(|(gone, _)| *gone == name) {
+    if let Some((_, now)) = RENAMED_KEYS.iter().find(|(old, _)| *old == name) {
         return Some(format!("not supported any more, use {now}"));
     }
     let closed = !brackets.is_empty()

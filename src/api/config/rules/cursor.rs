@@ -136,16 +136,16 @@ impl<'a> Cursor<'a> {
     }
 
     /// All of it could be read.
-    pub(super) fn is_whole(&self) -> bool {
-        fn is_whole(value: &Value) -> bool {
+    pub(super) fn is_readable(&self) -> bool {
+        fn is_readable(value: &Value) -> bool {
             match value {
                 Value::Null => false,
-                Value::Array(items) => items.iter().all(is_whole),
-                Value::Object(entries) => entries.values().all(is_whole),
+                Value::Array(items) => items.iter().all(is_readable),
+                Value::Object(entries) => entries.values().all(is_readable),
                 Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
             }
         }
-        self.value.is_none_or(is_whole)
+        self.value.is_none_or(is_readable)
     }
 
     pub(super) fn text(&self) -> &'a str {

@@ -99,7 +99,7 @@ fn tls(server: &Cursor<'_>) {
             server_tls::check(&tls);
         }
     } else if tls.is_set() && is::is_http(protocol) {
-        server_tls::check_plain(&tls);
+        server_tls::check_plaintext(&tls);
     } else if tls.is_set() {
         tls.fail(format!(
             "not allowed on a {} port",

@@ -39,7 +39,7 @@ pub(super) fn check(at: &Cursor<'_>) {
             sum = sum.saturating_add(weight.number());
         }
         // A weight that cannot be read might make the sum.
-        if sum != 100 && to.is_whole() {
+        if sum != 100 && to.is_readable() {
             to.fail(format!("weights add up to {sum}, not 100"));
         }
     }
@@ -55,7 +55,7 @@ fn failover(one: &Cursor<'_>) {
             region.fail("no / and no * in a region");
         }
     }
-    if from.text() == to.text() && one.is_whole() {
+    if from.text() == to.text() && one.is_readable() {
         one.fail("from and to are the same");
     }
 }

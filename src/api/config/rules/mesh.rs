@@ -40,7 +40,7 @@ pub(crate) enum MeshConfigUse {
 }
 
 /// `written`: what the file says itself.
-pub(crate) fn whole(mesh: &Value, written: &Value, by: MeshConfigUse) -> Vec<Finding> {
+pub(crate) fn check(mesh: &Value, written: &Value, by: MeshConfigUse) -> Vec<Finding> {
     let out = FindingCollector::default();
     let at = Cursor::top(mesh, &out);
     parts::port(&at.get("proxyListenPort"));
@@ -296,7 +296,7 @@ fn starts(at: &Cursor<'_>) {
 /// Rules of pintle, which ends with 78 beyond them: a pod that is made with such values never starts.
 fn pintle(at: &Cursor<'_>) {
     let parent = at.get("parentShutdownDuration");
-    whole_seconds(&parent);
+    check_whole_seconds(&parent);
     at_most(&parent, LONGEST_DRAIN, "1h");
     let connect = at.get("connectTimeout");
     at_most(&connect, LONGEST_CONNECT, "30s");
@@ -323,7 +323,7 @@ fn pintle(at: &Cursor<'_>) {
     }
 }
 
-fn whole_seconds(at: &Cursor<'_>) {
+fn check_whole_seconds(at: &Cursor<'_>) {
     if let Some(nanos) = at.nanos().filter(|nanos| nanos % SECOND != 0) {
         let given = is::seconds(nanos);
         at.fail(format!("duration {given} is not a whole number of seconds"));
@@ -339,7 +339,7 @@ fn drain(at: &Cursor<'_>, written: &Cursor<'_>, by: MeshConfigUse) {
     if !drain.check(is::duration(nanos)) {
         return;
     }
-    whole_seconds(&drain);
+    check_whole_seconds(&drain);
     at_most(&drain, LONGEST_DRAIN, "1h");
     let parent = at.get("parentShutdownDuration");
     // The default gives way to a drain that is written.

@@ -200,7 +200,7 @@ fn egress_hosts(hosts: &Cursor<'_>, own: &str) {
     for (at, namespace, host) in good {
         let own = known.get(namespace).and_then(|own| own.wider(host));
         let own = own.and_then(|other| written.get(&(namespace, other)).copied());
-        // What is taken out of all is not one more of them.
+        // A host of `~NAMESPACE` is excluded from all, so that the hosts of `*` do not make it redundant.
         let all = known
             .get("*")
             .filter(|_| namespace != "*" && !namespace.starts_with('~'));

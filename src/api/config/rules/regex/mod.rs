@@ -19,7 +19,7 @@ type Fault = &'static str;
 const MOST_OF_UNICODE: u32 = char::MAX as u32;
 const MOST_OF_BYTES: u32 = 0xff;
 const LONGEST: usize = 1024;
-const MOST_REPEATS: u32 = 1000;
+const MAX_REPETITIONS: u32 = 1000;
 /// Stands for `*`, `+` and `?`: none of them reaches the limit by itself.
 const ANY: Count = Count {
     least: 0,
@@ -85,7 +85,7 @@ impl Group {
         };
         let most = count.most.unwrap_or(count.least);
         let repeats = last.saturating_mul(most.max(1));
-        if repeats.max(count.least) > MOST_REPEATS {
+        if repeats.max(count.least) > MAX_REPETITIONS {
             return Err("a count over 1000");
         }
         if count.most.is_some_and(|most| most < count.least) {
