@@ -84,7 +84,7 @@ fn metadata(entries: &[(String, Node)], report: &mut TypingReport) -> Result<Val
 }
 
 /// The names that the templates make, in their order, each once.
-pub(crate) fn made_names(layers: &[Value]) -> ByList<Vec<String>> {
+pub(crate) fn element_names(layers: &[Value]) -> ByList<Vec<String>> {
     ByList::from_fn(|list| {
         let mut names: Vec<String> = Vec::new();
         let mut seen = BTreeSet::new();
@@ -116,7 +116,7 @@ pub(crate) fn end_what_must_end(layer: &mut Value) {
 }
 
 /// The release of the proxy that the templates make.
-pub(crate) fn made_release(layers: &[Value]) -> Release {
+pub(crate) fn proxy_release(layers: &[Value]) -> Release {
     let lists = layers
         .iter()
         // The image of the upper layer wins in the merge.

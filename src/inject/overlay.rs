@@ -115,7 +115,7 @@ pub(crate) fn inject(mut injection: Injection<'_>, set: &TemplateSet) -> Outcome
 }
 
 /// A pod without an earlier injection.
-struct Original {
+struct OriginalPod {
     pod: Value,
     /// The maps whose replaced values the status records.
     before: Value,
@@ -132,7 +132,7 @@ impl Injection<'_> {
         chosen: &SelectedTemplates<'_>,
     ) -> Result<(Value, Status), StopReason> {
         let earlier = Status::of(self.sent).unwrap_or_default();
-        let Original {
+        let OriginalPod {
             pod: mut made,
             before,
             owner,
@@ -144,11 +144,11 @@ impl Injection<'_> {
         let mut now = Status {
             version: chosen.version.clone(),
             revision: Some(self.configuration.revision().to_owned()),
-            lists: layer::made_names(&layers),
+            lists: layer::element_names(&layers),
             ..Status::default()
         };
         let protected = ProtectedContainers::of(&layers);
-        let release = layer::made_release(&layers);
+        let release = layer::proxy_release(&layers);
         let agents = self.configuration.agents;
         // Taken before the layers, which may set the label: only the user's own outranks the webhook's path.
         let own_network = pod::label(&made, labels::NETWORK).map(str::to_owned);
@@ -188,11 +188,11 @@ impl Injection<'_> {
         set: &TemplateSet,
         chosen: &SelectedTemplates<'_>,
         earlier: &Status,
-    ) -> Result<Original, StopReason> {
+    ) -> Result<OriginalPod, StopReason> {
         let mut names = TemplateNames::stock();
         let marks = (self.pruned.len(), self.warnings.mark());
         let mut found = self.original_by(set, chosen, earlier, &names)?;
-        let made = layer::made_names(&found.layers);
+        let made = layer::element_names(&found.layers);
         if !names.learn(&mut found.removal.withheld, &made) {
             return Ok(found);
         }
@@ -208,14 +208,14 @@ impl Injection<'_> {
         chosen: &SelectedTemplates<'_>,
         earlier: &Status,
         names: &TemplateNames,
-    ) -> Result<Original, StopReason> {
+    ) -> Result<OriginalPod, StopReason> {
         let mut made = self.sent.clone();
         let removal = uninject(&mut made, earlier, &chosen.version, names);
         let (before, owner) = self.prepare(&mut made, earlier)?;
         let pod = Arc::new(made);
         let ordered = native_sidecar::ordered(&pod, self.holds() && !self.native).map(Arc::new);
         let outputs = self.outputs(set, chosen, ordered.as_ref().unwrap_or(&pod), &owner)?;
-        Ok(Original {
+        Ok(OriginalPod {
             // The rendering has let go of it.
             pod: Arc::unwrap_or_clone(pod),
             before,

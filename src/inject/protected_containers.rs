@@ -91,11 +91,13 @@ impl ProtectedContainers {
             for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
                 let gone = self.take(container);
                 if !gone.is_empty() {
-                    warnings.push(|| format!(
-                        "container {:?} is the template's: what the pod says of its {} is not used",
-                        pod::name(container),
-                        gone.join(", ")
-                    ));
+                    warnings.push(|| {
+                        format!(
+                            "container {:?} is the template's: what the pod says of its {} is not used",
+                            pod::name(container),
+                            gone.join(", ")
+                        )
+                    });
                 }
             }
         }

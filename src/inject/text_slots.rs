@@ -35,7 +35,7 @@ impl Style {
     fn length(self, text: &[u8]) -> Option<usize> {
         match self {
             Self::Quoted => quoted(text),
-            Self::Plain => plain(text),
+            Self::Plain => plain_scalar(text),
             Self::Line | Self::BareLine => line(text),
         }
     }
@@ -152,7 +152,7 @@ fn unescaped(written: &str) -> String {
     text
 }
 
-fn plain(text: &[u8]) -> Option<usize> {
+fn plain_scalar(text: &[u8]) -> Option<usize> {
     let inner = |byte: &u8| {
         byte.is_ascii_alphanumeric()
             || matches!(byte, b'.' | b'_' | b'/' | b'-' | b'$' | b'(' | b')')

@@ -79,7 +79,7 @@ fn weigh(value: &Value) -> Result<usize, TemplateError> {
     }
     session::charge_bytes(counter.0)?;
     // The value is printed into a text of its own, which counts as well.
-    session::charge_made(counter.0)?;
+    session::charge_allocated(counter.0)?;
     Ok(counter.0)
 }
 
@@ -155,7 +155,7 @@ pub(super) fn format(args: &[Value]) -> Result<Value, TemplateError> {
         }
         within(wide)?;
         session::charge_bytes(wide)?;
-        session::charge_made(wide)?;
+        session::charge_allocated(wide)?;
     }
     Ok(value)
 }
