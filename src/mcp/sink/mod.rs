@@ -24,7 +24,7 @@ use api::text::cut;
 use self::collection::SinkCollection;
 pub use self::collection::{Changes, CollectionStatus, SinkEntry};
 use self::log::Log;
-pub use self::log::{KEPT, Logged, Outcome};
+pub use self::log::{LOG_CAPACITY, Logged, Outcome};
 pub use self::reader::{ReadResult, ResourceReader};
 use crate::limits::{BACKOFF, NACK_BYTES, NAME};
 use crate::message::{RequestResources, Resources, SinkNode};

@@ -68,7 +68,7 @@ impl<T> SourceUnion<T> {
     }
 
     /// The source whose object counts.
-    pub fn place(&self, collection: &str, name: &str) -> Option<usize> {
+    pub fn source_of(&self, collection: &str, name: &str) -> Option<usize> {
         let mut sources = self.sources.iter();
         sources.position(|given| get(given, collection, name).is_some())
     }

@@ -181,7 +181,7 @@ impl Source {
 
     /// Counts what the sink has listed; returns false if that is too much.
     fn count_lists(&mut self) -> bool {
-        let all = self.subscriptions.values().map(Subscription::listed);
+        let all = self.subscriptions.values().map(Subscription::listed_bytes);
         self.share.set(all.fold(0, usize::saturating_add))
     }
 
