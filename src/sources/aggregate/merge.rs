@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use api::model::{ClusterId, Endpoint, EndpointShards, Registry, Service, ServiceKey};
 
-use super::entries::Used;
+use super::entries::UsedEntry;
 use super::precedence::class;
 use super::report::Report;
 use super::service_entry::KIND;
@@ -31,7 +31,7 @@ struct ServiceCandidate<'a> {
     rank: Rank<'a>,
     service: &'a Arc<Service>,
     source: &'a SourceId,
-    made: Option<&'a Used>,
+    made: Option<&'a UsedEntry>,
 }
 
 impl ServiceCandidate<'_> {
@@ -76,7 +76,7 @@ pub(super) struct Merged {
 pub(super) fn merge<'a>(
     settings: &'a Settings,
     sources: &'a Sources,
-    entries: impl Iterator<Item = &'a Used>,
+    entries: impl Iterator<Item = &'a UsedEntry>,
     key: &ServiceKey,
 ) -> Merged {
     let mut candidates: Vec<_> = sources
@@ -142,7 +142,7 @@ fn candidate<'a>(
     class: usize,
     source: &'a SourceId,
     service: &'a Arc<Service>,
-    made: Option<&'a Used>,
+    made: Option<&'a UsedEntry>,
 ) -> ServiceCandidate<'a> {
     ServiceCandidate {
         rank: Rank {

@@ -172,7 +172,7 @@ fn check_core(
 ) -> CheckedObject<CheckedContent> {
     let found = match part {
         Some(_) => kind.name_of(value),
-        None => kind.given_name(value),
+        None => kind.server_name(value),
     };
     let mut findings = Vec::new();
     let name = match found {

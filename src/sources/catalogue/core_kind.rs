@@ -181,7 +181,7 @@ impl CoreKind {
     ///
     /// An API server would refuse the name or the namespace.
     pub(crate) fn name_of(self, object: &Json) -> Result<CoreName<'_>, Finding> {
-        let found = self.given_name(object)?;
+        let found = self.server_name(object)?;
         let name = found.name;
         let (is_taken, wanted) = match self {
             Self::Service => (
@@ -209,7 +209,7 @@ impl CoreKind {
     /// # Errors
     ///
     /// It has no name, or no namespace that is one.
-    pub(super) fn given_name(self, object: &Json) -> Result<CoreName<'_>, Finding> {
+    pub(super) fn server_name(self, object: &Json) -> Result<CoreName<'_>, Finding> {
         let metadata = |field| object.get("metadata").and_then(|all| all.get(field));
         // Other text of an object is not shown.
         let name = metadata("name").and_then(Json::as_str);

@@ -63,7 +63,7 @@ pub(crate) fn read<V: StoredForm>(
             foreign: BTreeMap::new(),
             unread: Vec::new(),
         },
-        nameless: Nameless::default(),
+        nameless: UnnamedDocuments::default(),
         documents: 0,
         size: 0,
         // Values with their text: they are fewer than bytes, and an escape is at most half as long again as it was written. The
@@ -93,7 +93,7 @@ pub(crate) fn read<V: StoredForm>(
 struct TextReader<V, F> {
     store: F,
     objects: TextObjects<V>,
-    nameless: Nameless,
+    nameless: UnnamedDocuments,
     documents: usize,
     /// Bytes that the values so far take, and may take.
     size: usize,
@@ -160,13 +160,13 @@ where
 
 /// Documents that are no objects.
 #[derive(Default)]
-struct Nameless {
+struct UnnamedDocuments {
     count: usize,
     /// Line of the first document that gets no finding of its own.
     line: usize,
 }
 
-impl Nameless {
+impl UnnamedDocuments {
     /// Counts a document and returns true if it gets a finding of its own.
     fn is_told(&mut self, line: usize) -> bool {
         self.count = self.count.saturating_add(1);

@@ -61,7 +61,7 @@ impl SecretData {
     /// # Errors
     ///
     /// Data that a proxy would refuse, in words that quote nothing of it.
-    pub(crate) fn whole(&self) -> Result<Option<Arc<Credential>>, String> {
+    pub(crate) fn usable(&self) -> Result<Option<Arc<Credential>>, String> {
         let Some(one) = &self.0 else {
             return Ok(None);
         };
@@ -83,7 +83,7 @@ impl SecretData {
 pub fn credential_of(json: &str) -> Result<Option<Arc<Credential>>, String> {
     let read: SecretData = serde_json::from_str(json)
         .map_err(|_| "its data is not base64, or its stringData no text".to_owned())?;
-    read.whole()
+    read.usable()
 }
 
 /// All certificates of a text; each is one.
@@ -134,7 +134,7 @@ mod tests {
 
     fn read(data: &Value) -> Result<Option<Arc<Credential>>, String> {
         let secret: SecretData = serde_json::from_value(json!({"stringData": data})).unwrap();
-        secret.whole()
+        secret.usable()
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
         let encoded = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
         let secret = json!({"kind": "Secret", "type": "kubernetes.io/tls", "data": {"tls.crt": encoded(&chain), "tls.key": encoded(&key)}});
         let secret: SecretData = serde_json::from_value(secret).unwrap();
-        let printed = format!("{secret:?} {:?}", secret.whole());
+        let printed = format!("{secret:?} {:?}", secret.usable());
         assert!(
             printed.contains("pair: true") && printed.len() < 200,
             "{printed}"
@@ -206,7 +206,7 @@ mod tests {
             json!({"data": {}}),
         ] {
             let secret: SecretData = serde_json::from_value(none).unwrap();
-            assert_eq!(secret.whole(), Ok(None));
+            assert_eq!(secret.usable(), Ok(None));
         }
     }
 }

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use super::failure::{Action, Cause, Failure};
-use crate::error_text::{self, misread, plain};
+use crate::error_text::{self, misread, one_line};
 use crate::offload::offload;
 
 /// An answer, or a page of a list. Objects are at most 1.5 MiB in etcd.
@@ -41,7 +41,7 @@ impl ApiStatus {
         Cause::Status {
             // Only an event of a watch has no status line of its own, and its code in the body instead.
             code: code.unwrap_or(self.code),
-            message: plain(&message),
+            message: one_line(&message),
             after,
         }
     }
@@ -52,7 +52,7 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     // What quotes a secret is quoted by all that wrap it.
     let mut causes = successors(Some(error), |error| error.source());
     match causes.find_map(without_secret) {
-        Some(without_secret) => plain(&without_secret),
+        Some(without_secret) => one_line(&without_secret),
         None => error_text::chain(error),
     }
 }
@@ -121,18 +121,18 @@ impl Exchange<'_> {
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
         read: impl FnOnce(&[u8]) -> Result<T, serde_json::Error> + Send + 'static,
     ) -> Result<T, Failure> {
-        let bytes = self.whole(request).await?;
+        let bytes = self.collect_body(request).await?;
         let read = offload(bytes.len(), move || read(&bytes)).await;
         let read = read.ok_or_else(|| self.malformed("decoding panicked"))?;
         read.map_err(|error| self.malformed(&misread(&error)))
     }
 
     fn malformed(&self, message: &str) -> Failure {
-        self.failure(Cause::Malformed(plain(message)))
+        self.failure(Cause::Malformed(one_line(message)))
     }
 
     /// The bytes of a whole answer. Apart from what decodes them: that is there once for each kind.
-    async fn whole(
+    async fn collect_body(
         &self,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<Vec<u8>, Failure> {

@@ -234,10 +234,10 @@ impl<W: PartialEq> StatusQueue<W> {
     /// The server has answered: the status is written, or needs no write.
     pub(crate) fn done(&mut self) {
         self.in_flight = None;
-        self.server_answered();
+        self.server_responded();
     }
 
-    fn server_answered(&mut self) {
+    fn server_responded(&mut self) {
         if self.backoff.waited() {
             self.backoff.reset();
             self.repeats.forget();
@@ -260,14 +260,14 @@ impl<W: PartialEq> StatusQueue<W> {
                 self.not_before = self.not_before.max(Some(now + wait));
             }
             WriteFailure::Transient => {
-                self.server_answered();
+                self.server_responded();
                 failure.warn_of_kind(&mut self.repeats);
                 let bounds = self.bounds;
                 let backoff = attempt.backoff.get_or_insert_with(|| Backoff::new(bounds));
                 not_before = Some(now + failure.wait(backoff, random));
             }
             WriteFailure::Refused(extent) => {
-                self.server_answered();
+                self.server_responded();
                 self.log_refusal(failure, extent);
                 let until = now + REFUSED;
                 let namespace = match extent {

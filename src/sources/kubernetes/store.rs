@@ -68,19 +68,19 @@ impl<K: Kind> Inner<K> {
     }
 
     /// Makes room for an object of this size; returns the keys of those that give way, or `None` if it is left out itself.
-    fn make_room(&mut self, key: &Key, size: usize, room: usize) -> Option<Vec<Key>> {
-        let given_up = self.objects.make_room(key, size, room);
-        match &given_up {
+    fn evict(&mut self, key: &Key, size: usize, room: usize) -> Option<Vec<Key>> {
+        let evicted = self.objects.evict(key, size, room);
+        match &evicted {
             Some(keys) => keys.iter().for_each(|key| self.freshness.leave_out(key)),
             None => self.freshness.leave_out(key),
         }
-        given_up
+        evicted
     }
 }
 
 /// Bytes that an object counts for. `before`: those of the version before it, which readers may hold on.
 fn size_of<K: Kind>(object: &K, before: usize) -> usize {
-    match object.keeps_last() {
+    match object.keeps_last_good() {
         true => object.size().max(before),
         false => object.size(),
     }
@@ -189,18 +189,18 @@ impl<K: Kind> Writer<K> {
         self.sender.send_if_modified(|inner| {
             let is_same = inner.objects.get(&key).is_some_and(|old| **old == object);
             if is_same {
-                return inner.freshness.settle(&key);
+                return inner.freshness.clear(&key);
             }
             let size = size_of(&object, inner.objects.size_of(&key));
-            let given_up = inner.make_room(&key, size, room);
-            if given_up.as_ref().is_none_or(|keys| !keys.is_empty()) {
+            let evicted = inner.evict(&key, size, room);
+            if evicted.as_ref().is_none_or(|keys| !keys.is_empty()) {
                 left_out = Some(inner.freshness.without_room());
             }
-            let Some(mut changed) = given_up else {
+            let Some(mut changed) = evicted else {
                 inner.note_full();
                 return true;
             };
-            inner.freshness.settle(&key);
+            inner.freshness.clear(&key);
             inner.objects.insert(key.clone(), Arc::new(object), size);
             if left_out.is_some() {
                 inner.note_full();
@@ -214,7 +214,7 @@ impl<K: Kind> Writer<K> {
 
     pub fn remove(&mut self, key: &Key) {
         self.sender.send_if_modified(|inner| {
-            let was_noted = inner.freshness.settle(key);
+            let was_noted = inner.freshness.clear(key);
             let is_removed = inner.objects.remove(key).is_some();
             if is_removed {
                 inner.record(vec![key.clone()]);

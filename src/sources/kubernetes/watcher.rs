@@ -39,7 +39,7 @@ use super::store::{ObjectList, Writer};
 use crate::kind::{Key, Kind, Resource};
 use crate::offload::offload;
 use crate::panics::caught;
-use items::{Any, Items, Unreadable};
+use items::{Items, ObjectHead, Unreadable};
 pub(crate) use recovery::ServerRecovery;
 use room_list::{BETWEEN_LISTS, RoomList};
 
@@ -496,7 +496,7 @@ impl Health {
     fn begins(&mut self, recovery: &ServerRecovery) {
         self.opened = Some(Instant::now());
         if std::mem::take(&mut self.was_away) {
-            recovery.answered();
+            recovery.notify();
             self.others_notified = true;
         }
     }
@@ -531,7 +531,8 @@ impl<K: Kind> DecodedEvent<K> {
                 serde_json::from_str(object).map_err(|error| malformed(&error))?;
             return Err(status.cause(None, None));
         }
-        let Any { metadata } = serde_json::from_str(object).map_err(|error| malformed(&error))?;
+        let ObjectHead { metadata } =
+            serde_json::from_str(object).map_err(|error| malformed(&error))?;
         let change = match &*event.what {
             "ADDED" | "MODIFIED" => match items::object::<K>(object) {
                 Ok(object) => DecodedChange::Set(object),

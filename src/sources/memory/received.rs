@@ -15,7 +15,7 @@ use crate::kind::Revision;
 struct InCollections;
 
 impl Content for InCollections {
-    type Place = (Arc<str>, Arc<str>);
+    type Location = (Arc<str>, Arc<str>);
     /// Kind, and namespace and name.
     type Id = (&'static str, ObjectKey);
     /// `None`: discovery does not act on the kind.

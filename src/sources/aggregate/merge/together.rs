@@ -70,11 +70,11 @@ pub(super) fn shards(
 fn names<'a>(oldest: &'a Service, other: &'a Service) -> BTreeMap<&'a Arc<str>, &'a Arc<str>> {
     let ports = other.ports.iter();
     ports
-        .filter_map(|port| Some((&port.name, &meant(oldest, port)?.name)))
+        .filter_map(|port| Some((&port.name, &matching_port(oldest, port)?.name)))
         .collect()
 }
 
-fn meant<'a>(oldest: &'a Service, port: &Port) -> Option<&'a Port> {
+fn matching_port<'a>(oldest: &'a Service, port: &Port) -> Option<&'a Port> {
     let by_name = oldest.ports.iter().find(|one| one.name == port.name);
     by_name.or_else(|| oldest.ports.iter().find(|one| one.number == port.number))
 }

@@ -62,7 +62,7 @@ impl FilesObjects for FileObjects {
         })?;
         let mut entries = read.entries;
         for entry in &mut entries {
-            self.keep_pointer(entry);
+            self.share_equal_version(entry);
         }
         self.catalogue.put(place, entries);
         self.unread.put(place, read.foreign);
@@ -106,7 +106,7 @@ impl FileObjects {
     }
 
     /// Makes a version keep the pointer of an equal earlier one, so readers need not compare.
-    fn keep_pointer(&self, entry: &mut SourceEntry<FileVersion>) {
+    fn share_equal_version(&self, entry: &mut SourceEntry<FileVersion>) {
         let before = self.catalogue.get(&entry.checked.id);
         if let Some((new, before)) = entry.checked.content.as_mut().zip(before)
             && new.decoded == before.decoded

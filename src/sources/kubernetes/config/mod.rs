@@ -26,7 +26,7 @@ pub(crate) use self::object::check_as_stored;
 use self::object::place;
 pub use self::settings::{ServerUpdate, WatchSettings};
 use self::status_repairs::Analysis;
-use self::validating::Validating;
+use self::validating::PendingValidation;
 use self::watched_object::WatchedObject;
 use self::watching::{NumberedChanges, Watching};
 use super::connect::Cluster;
@@ -85,7 +85,7 @@ pub struct ConfigWatcher {
     updates: mpsc::Receiver<NumberedChanges>,
     pending: Option<Pending>,
     /// A long object that is validated on another thread; what comes after it waits.
-    validating: Option<Validating>,
+    validating: Option<PendingValidation>,
     /// Pending status writes, if `analysis` is on.
     analysis: Option<Analysis>,
     synced: bool,
@@ -440,7 +440,9 @@ impl ConfigWatcher {
             let key = key.clone();
             move || object::checked(collection, &resource, &key, &text, usable)
         };
-        self.validating = Some(Validating::begin(collection, resource, key, object, checks));
+        self.validating = Some(PendingValidation::begin(
+            collection, resource, key, object, checks,
+        ));
     }
 
     /// Puts a long object, as it was validated.

@@ -70,7 +70,7 @@ impl<const WITH_STATUS: bool> Kind for Watched<WITH_STATUS> {
     }
 
     /// It may be refused, and the last good version is served on then. Nobody knows yet.
-    fn keeps_last(&self) -> bool {
+    fn keeps_last_good(&self) -> bool {
         true
     }
 }

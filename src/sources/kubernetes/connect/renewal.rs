@@ -57,7 +57,7 @@ type FileStamp = Option<(u64, i64, i64, u64)>;
 
 /// The last look at credentials.
 #[derive(Debug)]
-struct Look {
+struct CredentialCheck {
     at: Option<Instant>,
     stamps: Option<Vec<FileStamp>>,
 }
@@ -71,7 +71,7 @@ struct Renewal {
     origin: Option<CredentialOrigin>,
     client: Mutex<kube::Client>,
     /// Locked while somebody looks.
-    look: Arc<tokio::sync::Mutex<Look>>,
+    look: Arc<tokio::sync::Mutex<CredentialCheck>>,
 }
 
 /// Returns a client for a configuration, which renews the credentials if they are of files or programs.
@@ -97,7 +97,10 @@ pub(super) fn renewing(mut config: Config, address: &str) -> Result<kube::Client
         token,
         origin,
         client: Mutex::new(first),
-        look: Arc::new(tokio::sync::Mutex::new(Look { at: None, stamps })),
+        look: Arc::new(tokio::sync::Mutex::new(CredentialCheck {
+            at: None,
+            stamps,
+        })),
     });
     let service = service_fn(move |request| Arc::clone(&renewal).send(request));
     Ok(kube::Client::new(service, namespace))
@@ -146,7 +149,7 @@ impl Renewal {
         });
     }
 
-    fn look(&self, look: &mut Look) {
+    fn look(&self, look: &mut CredentialCheck) {
         let stamps = self.origin.as_ref().and_then(CredentialOrigin::stamps);
         // Unchanged files hold the refused credentials: a new client would only lose the open connections.
         if stamps.is_some() && stamps == look.stamps {

@@ -204,7 +204,7 @@ impl SecretLookups {
             return;
         }
         let (namespace, name) = key;
-        let whole: Result<Option<Arc<Credential>>, String> = match event {
+        let usable: Result<Option<Arc<Credential>>, String> = match event {
             CredentialEvent::Refused => {
                 tracing::warn!(
                     "cannot read secret {namespace}/{name}: the account has no right to it"
@@ -212,9 +212,9 @@ impl SecretLookups {
                 Ok(None)
             }
             CredentialEvent::Read(None) => Ok(None),
-            CredentialEvent::Read(Some(secret)) => secret.data.whole(),
+            CredentialEvent::Read(Some(secret)) => secret.data.usable(),
         };
-        let (change, broken) = match whole {
+        let (change, broken) = match usable {
             Ok(change) => (change, None),
             Err(why) => {
                 tracing::warn!("cannot use secret {namespace}/{name}: {why}");

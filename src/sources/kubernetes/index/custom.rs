@@ -63,7 +63,7 @@ impl<T: ConfigurationKind> Kind for Custom<T> {
     }
 
     /// The last good version is served on in place of a refused one.
-    fn keeps_last(&self) -> bool {
+    fn keeps_last_good(&self) -> bool {
         self.read.is_err()
     }
 }
@@ -168,7 +168,7 @@ struct InServer;
 type KindAndName = (&'static str, Arc<Key>);
 
 impl Content for InServer {
-    type Place = KindAndName;
+    type Location = KindAndName;
     type Id = KindAndName;
     type Version = AnyConfigured;
     type Findings = Refusal;

@@ -98,7 +98,10 @@ fn leads_beside(one: &Webhook, other: &Webhook) -> bool {
 }
 
 /// Names of the entries that other programs own.
-pub(crate) fn others(wanted: &Validation, configuration: &WebhookConfiguration) -> Vec<String> {
+pub(crate) fn foreign_entries(
+    wanted: &Validation,
+    configuration: &WebhookConfiguration,
+) -> Vec<String> {
     let desired = desired_entries(wanted, configuration);
     let entries = configuration.webhooks.iter().flatten();
     entries
@@ -243,7 +246,7 @@ fn entry(client: &Value, name: &str, rules: &[Value]) -> Webhook {
 }
 
 /// The default entry for all kinds.
-pub(super) fn whole(service: &ServiceReference) -> Webhook {
+pub(super) fn default_entry(service: &ServiceReference) -> Webhook {
     let [name, _] = REST;
     entry(&client_of(service), name, &rules(KINDS.iter()))
 }

@@ -17,8 +17,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::kind::{Key, Revision};
 
+pub(super) use backends::{BackendAddress, EndpointSubset};
 pub use backends::{EndpointSlice, Endpoints};
-pub(super) use backends::{EndpointSubset, Place};
 pub use pod::Pod;
 pub use service::Service;
 pub use topology::{Namespace, Node};
@@ -121,9 +121,9 @@ fn shared(text: &str) -> Arc<str> {
 
 /// The first thing that is wrong with an object.
 #[derive(Default)]
-struct Wrong(Option<Box<str>>);
+struct FirstError(Option<Box<str>>);
 
-impl Wrong {
+impl FirstError {
     fn set(&mut self, message: impl FnOnce() -> String) {
         self.0.get_or_insert_with(|| message().into());
     }
