@@ -262,19 +262,19 @@ impl Injection<'_> {
         self.trace.pruned = self.pruned.len();
     }
 
-    pub(crate) fn finish(
-        mut self,
-        pod: Value,
-        status: &Status,
-        replaced_elements: &reinject::ReplacedElements,
-    ) -> Outcome {
+    pub(crate) fn finish(mut self, injected: InjectedPod) -> Outcome {
+        let InjectedPod {
+            pod,
+            status,
+            replaced_elements,
+        } = injected;
         // The API server would take such a pod, and its proxy never start.
         if let Some(cause) = variables::too_long(&pod) {
             return self.stop(StopReason::Pod(cause));
         }
         self.note_pruned();
         let warnings = self.warnings.into_vec();
-        let operations = json_patch::diff_replacing(self.sent, &pod, replaced_elements);
+        let operations = json_patch::diff_replacing(self.sent, &pod, &replaced_elements);
         let (count, text) = (operations.len(), json_patch::to_text(&operations));
         // An earlier injection of the same version is there, and complete.
         if count == 0 {
@@ -298,6 +298,14 @@ impl Injection<'_> {
             pod,
         }))
     }
+}
+
+/// A pod after its injection.
+pub(crate) struct InjectedPod {
+    pub(crate) pod: Value,
+    pub(crate) status: Status,
+    /// The elements of lists that the patch replaces whole.
+    pub(crate) replaced_elements: reinject::ReplacedElements,
 }
 
 /// Parses a template's output; errors have their line, and that line's text.

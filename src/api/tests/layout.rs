@@ -324,7 +324,6 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "annotations",
                     "data",
                     "injection",
-                    "file",
                     "fragment",
                     "interface",
                     "labels",
