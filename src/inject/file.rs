@@ -166,7 +166,7 @@ fn object(entries: &[(String, Node)]) -> Result<(), String> {
     let where_it_is = if has_file {
         "the file is its data.config"
     } else {
-        "the file is what a ConfigMap has in data.config"
+        "the file has the text of data.config of a ConfigMap"
     };
     let kind = text(kind).unwrap_or_default();
     Err(format!(

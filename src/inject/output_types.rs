@@ -297,7 +297,7 @@ fn type_name(kind: Kind) -> &'static str {
         Kind::Integer | Kind::Number => "a number",
         Kind::Quantity => "a quantity",
         Kind::IntegerOrText => "a number or a string",
-        Kind::Any => "anything",
+        Kind::Any => "any value",
         Kind::List(_) => "a list",
         Kind::Map(_) | Kind::Object(_) => "an object",
     }

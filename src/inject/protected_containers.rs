@@ -93,7 +93,7 @@ impl ProtectedContainers {
                 if !gone.is_empty() {
                     warnings.push(|| {
                         format!(
-                            "container {:?} is the template's: what the pod says of its {} is not used",
+                            "container {:?} is the template's: the pod's {} is not used",
                             pod::name(container),
                             gone.join(", ")
                         )

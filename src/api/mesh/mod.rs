@@ -252,7 +252,7 @@ fn document(text: &str, limits: Limits) -> Result<Option<Node>, Invalid> {
         return Err(Invalid::at(
             Finding::error(
                 "kind",
-                "this is a ConfigMap; give what is in its data.mesh, or data.meshNetworks for the networks",
+                "this is a ConfigMap; give the text of its data.mesh, or of data.meshNetworks for the networks",
             ),
             &node,
         ));

@@ -383,9 +383,6 @@ fn fits(line: usize, scalar: &Scalar, tag: Option<&Tag>) -> Result<(), Malformed
     if fits {
         Ok(())
     } else {
-        Err(malformed(
-            line,
-            format!("{scalar} is not what its tag says"),
-        ))
+        Err(malformed(line, format!("{scalar} does not match its tag")))
     }
 }

@@ -127,7 +127,7 @@ pub fn read(text: &str, limits: Limits) -> Result<Option<Node>, Malformed> {
 ///
 /// # Errors
 ///
-/// As [`read`], a tag beyond the core schema, and a value that is not what its tag says.
+/// As [`read`], a tag that is not of the core, and a value that is not what its tag says.
 pub fn read_core(text: &str, limits: Limits) -> Result<Option<Node>, Malformed> {
     only(Documents::new(text, limits, Tags::Core))
 }

@@ -98,9 +98,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
         .iter()
         .position(|one| Certificate::from_der(one).is_err())
     {
-        Some(at) => Err(format!(
-            "has something else than a certificate as its part {at}"
-        )),
+        Some(at) => Err(format!("has no certificate as its part {at}")),
         None => Ok(all),
     }
 }
@@ -167,7 +165,7 @@ mod tests {
             ),
             (
                 with(&broken, &key),
-                Some("the certificate has something else than a certificate as its part 1"),
+                Some("the certificate has no certificate as its part 1"),
             ),
             (
                 with(&chain, "x"),

@@ -75,7 +75,7 @@ pub fn egress_socket(bind: &str) -> Result<&str, String> {
 fn of_pool(path: &str, pool: Option<&Json>, found: &mut Vec<Finding>) {
     let upgrade = pool.and_then(|pool| pool.pointer("/http/h2UpgradePolicy"));
     if upgrade.is_some_and(|upgrade| *upgrade != "DEFAULT") {
-        let why = "has no effect: the protocol of a port says what is spoken to the application";
+        let why = "has no effect: the protocol of the port decides";
         found.push(Finding::warning(
             format!("{path}.http.h2UpgradePolicy"),
             why,
@@ -123,7 +123,7 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
         let endpoint = endpoint.unwrap_or_default();
         if endpoint.starts_with("0.0.0.0:") || endpoint.starts_with("[::]:") {
             let path = format!("spec.ingress[{at}].defaultEndpoint");
-            let how = "is served at the loopback address: what listens on the pod's own alone is not reached";
+            let how = "is served at the loopback address: a listener at the pod's own address alone is not reached";
             found.push(Finding::warning(path, how));
         }
     }
@@ -190,7 +190,7 @@ mod tests {
         let silent =
             json!({"ingress": [{"connectionPool": usual}], "inboundConnectionPool": usual});
         assert_eq!(said(silent), [""; 0]);
-        let why = "has no effect: the protocol of a port says what is spoken to the application";
+        let why = "has no effect: the protocol of the port decides";
         let upgrade = pool("UPGRADE");
         assert_eq!(
             said(

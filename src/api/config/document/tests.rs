@@ -83,7 +83,7 @@ fn a_malformed_document_is_reported_with_its_line() {
         ("a: 1\n---\nb: 1\nb: 2\n", "line 4: the key \"b\" twice"),
         ("a: 1\nb: !x 1\n", "line 2: cannot use the tag \"!x\""),
         ("a: !!set {x: ~}\n", "line 1: cannot use the tag \"!!set\""),
-        ("a: !!int x\n", "line 1: \"x\" is not what its tag says"),
+        ("a: !!int x\n", "line 1: \"x\" does not match its tag"),
         ("a: !!str {x: 1}\n", "line 1: cannot use the tag \"!!str\""),
         ("a: !!map [1]\n", "line 1: cannot use the tag \"!!map\""),
         (

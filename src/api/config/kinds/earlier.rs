@@ -29,7 +29,7 @@ pub(super) const PEERS_AND_ORIGINS_OF_ROOT: &str =
 pub(super) const MIXER_PARTS: &str = "AuthorizationPolicy for checks, EnvoyFilter for quotas, Envoy's own metrics and the mesh's accessLogFile for reports";
 pub(super) const REQUEST_ATTRIBUTES: &str =
     "nothing, for it gave attributes of requests to Mixer alone";
-pub(super) const MIXER_SCHEMA: &str = "nothing, for it told Mixer alone what its parts are";
+pub(super) const MIXER_SCHEMA: &str = "nothing, because only Mixer had adapters and templates";
 const LOG: &str = "the mesh's accessLogFile";
 const TRACES: &str = "the mesh's enableTracing";
 const METRICS: &str = "Envoy's own metrics";

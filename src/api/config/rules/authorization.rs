@@ -62,7 +62,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
             if only_http(&rule) {
                 rule.warn("denies all TCP traffic in its scope; name the ports");
             } else if has_http_operation(&rule) {
-                rule.warn("denies all TCP traffic of those whom it names; name the ports");
+                rule.warn("denies all TCP traffic of the clients that it names; name the ports");
             }
         }
     }

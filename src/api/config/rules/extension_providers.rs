@@ -24,11 +24,11 @@ pub(super) fn check(providers: &Cursor<'_>) {
             }
             let (service, port) = (asked.get("service"), asked.get("port"));
             if service.is_empty() {
-                service.warn("names no service: policies with this provider deny everything");
+                service.warn("names no service: policies with this provider deny all requests");
             }
             if let Some(wrong) = is::port(port.number()) {
                 port.warn(format!(
-                    "{wrong}: policies with this provider deny everything"
+                    "{wrong}: policies with this provider deny all requests"
                 ));
             }
         }

@@ -127,7 +127,7 @@ impl StoredSpec {
         match &self.spec {
             Ok(spec) => serde_json::from_str(spec).map_err(|error| error.to_string()),
             Err(length) => Err(format!(
-                "{length} bytes of what has no effect: more than {SPEC} are not kept"
+                "a spec without effect has {length} bytes: more than {SPEC} are not kept"
             )),
         }
     }
@@ -349,7 +349,7 @@ mod tests {
         );
         assert!(small.size() > SPEC);
         let large = of(SPEC - 10);
-        let message = "16385 bytes of what has no effect: more than 16384 are not kept";
+        let message = "a spec without effect has 16385 bytes: more than 16384 are not kept";
         assert_eq!(large.stored.spec(), Err(message.to_owned()));
         assert!(large.size() < 1024);
     }

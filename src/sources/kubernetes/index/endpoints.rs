@@ -101,7 +101,7 @@ impl ServiceEndpoints {
     pub(super) fn problem(&self) -> Option<Arc<str>> {
         if let Some(PortMismatch { theirs, own }) = &self.mismatch {
             let message = format!(
-                "no endpoints: what is written for it has ports named {}, and its own are named {}",
+                "no endpoints: the addresses have ports named {}, and the Service has ports named {}",
                 quoted(theirs),
                 quoted(own)
             );
