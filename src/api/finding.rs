@@ -65,7 +65,7 @@ impl Finding {
         }
     }
 
-    /// Warns of a deprecation; `instead` says what to use, or until when it counts.
+    /// Warns of a deprecation; `instead` names the replacement, or the last release that reads the field.
     pub fn deprecated(path: impl Into<String>, instead: &str) -> Self {
         Self {
             kind: FindingKind::Deprecated,
@@ -113,7 +113,7 @@ impl Finding {
 }
 
 /// Findings up to a bound, beyond which they are counted. Errors and warnings have one each: an object with many warnings must
-/// not lose what it is refused for.
+/// not lose the cause of its refusal.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     kept: Vec<Finding>,

@@ -8,7 +8,7 @@
 pub const SERVICE_PORTS: usize = 4_096;
 
 /// hosts × ports × endpoints of one ServiceEntry, and the same with its addresses and with its `subjectAltNames`, in places: 100,000
-/// are some 5 MB in every proxy. Chosen with [`SERVICE_PORTS`]: ten times what the largest mesh that is promised has.
+/// are some 5 MB in every proxy. Chosen with [`SERVICE_PORTS`]: ten times the figure of the largest mesh that is promised.
 pub const SERVICE_PLACES: usize = 100_000;
 
 /// The most bytes of a text that stands in an answer for each place: longer is no name, no locality and no identity.

@@ -1,5 +1,5 @@
-//! The outside of an object, which all kinds share: what it is, what it is called, and the limits that hold before anything
-//! else is looked at.
+//! The envelope of an object, which all kinds share: apiVersion, kind and metadata, and the limits that hold before the spec is
+//! read.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(super) fn measure(value: &Json) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// About what it takes as text; the exact number of escapes is not worth a second pass.
+/// Adds the approximate length as text; the exact number of escapes is not worth a second pass.
 fn add(value: &Json, depth: usize, bytes: &mut usize) -> Result<(), &'static str> {
     if depth > MOST_DEPTH && (value.is_array() || value.is_object()) {
         return Err("nested too deeply");
@@ -97,7 +97,7 @@ fn read_object(value: &Json, walker: &mut Walker) -> Option<Object> {
         }
         walker.path.back(length);
     }
-    // A null in the spec stands for what could not be read: encoded it would be absent, which nobody wrote.
+    // A null in the spec stands for an unreadable value: encoded, the field would be absent.
     let body = if walker.findings.has_errors() {
         Bytes::new()
     } else if kind.verbatim {
@@ -188,7 +188,7 @@ impl Metadata {
             let length = walker.path.enter(name);
             match name.as_str() {
                 "name" => metadata.name = text(value, is_dns_name, "a DNS name", walker),
-                // The API server says what is wrong with it, when it has completed it.
+                // The API server completes the name, and judges the result.
                 "generateName" => drop(text(value, |_| true, "", walker)),
                 // That of an object of the whole cluster is dropped.
                 "namespace" if kind.cluster => {}

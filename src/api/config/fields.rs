@@ -1,4 +1,4 @@
-//! JSON against the table of a message: out comes the same in one spelling, and everything that is wrong with it.
+//! Checks JSON against the table of a message: returns the same JSON in one spelling, and all findings.
 //!
 //! A value that could not be read is `null` in the outcome, so that rules can tell it from an absent one, and items of lists stay
 //! where they were.

@@ -1,7 +1,7 @@
-//! The table of kinds: everything that asks what a kind is called, where it is served, by which table it is read and how far
-//! it is checked, by which rules, and what it changes, reads it here. A new kind is a `.proto` file, a row and a file of rules;
-//! one that discovery acts on is a file of notes and a line of [`discovery_kinds`](crate::discovery_kinds), too. No code matches
-//! the name of a kind to find what the kind is like.
+//! The table of kinds: names, collections, messages, rules, the extent of the checks and the effect of each kind are read
+//! here. A new kind is a `.proto` file, a row and a file of rules; a kind that discovery acts on has a file of notes and a line
+//! of [`discovery_kinds`](crate::discovery_kinds), too. No code matches
+//! the name of a kind to find its properties.
 
 mod earlier;
 mod effect;
@@ -23,7 +23,7 @@ pub use effect::{Effect, Role, dry_run_note, limited_notes_of, notes, notes_of, 
 pub enum Check {
     /// Fields and rules.
     Full,
-    /// Fields alone: what Mixer would have said of references and expressions is not known here.
+    /// Fields alone: Mixer's checks of references and expressions are not repeated here.
     Fields,
     /// Not at all: a kind of later releases, which nothing here uses.
     Unused,
@@ -49,7 +49,7 @@ pub struct Kind {
     pub effect: Effect,
     /// Its rules beyond its types.
     pub(super) rule: Option<rules::Rule>,
-    /// Notes of what discovery does otherwise than a valid object says.
+    /// Notes on the parts of a valid object that discovery serves otherwise than written.
     pub(super) notes: Option<SpecNotes>,
     /// The effect of the annotation `istio.io/dry-run` on its objects.
     dry_run: DryRun,
@@ -307,8 +307,8 @@ pub fn is_ours(api_version: &str) -> bool {
 /// Groups of the Gateway API, whose objects stand beside ours and would do the same.
 const GATEWAY_API: [&str; 2] = ["gateway.networking.k8s.io", "gateway.networking.x-k8s.io"];
 
-/// Kinds of the Gateway API by their full names: some are called as ours are. Objects of kinds that are not here are not counted, for
-/// whoever writes files chooses their names.
+/// Kinds of the Gateway API by their full names, because some share a name with ours. Objects of kinds beyond these are not counted:
+/// authors of files could choose any number of names.
 static GATEWAY_API_KINDS: [&str; 14] = [
     "BackendLBPolicy.gateway.networking.k8s.io",
     "BackendTLSPolicy.gateway.networking.k8s.io",

@@ -1,4 +1,4 @@
-//! One value as proto JSON writes it: what was meant, or why it cannot be read.
+//! Reads one value of proto JSON; returns it in one spelling, or the cause of the failure.
 
 use base64::Engine as _;
 use serde_json::{Number, Value as Json};

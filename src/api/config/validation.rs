@@ -1,4 +1,4 @@
-//! Fields and rules together: everything that is wrong with an object.
+//! Fields and rules together: all findings about an object.
 
 use std::collections::HashSet;
 
@@ -40,7 +40,7 @@ pub fn check_received(object: &mut Object) -> Vec<Finding> {
     findings
 }
 
-/// Reports each number in an object that came by the wire that is none of its enumeration's. It is `null` in the spec
+/// Reports each number in an object of the wire that its enumeration lacks. It is `null` in the spec
 /// afterwards.
 #[must_use]
 pub fn refuse_unknown_numbers(object: &mut Object) -> Vec<Finding> {
@@ -50,7 +50,7 @@ pub fn refuse_unknown_numbers(object: &mut Object) -> Vec<Finding> {
     walker.findings.into_vec()
 }
 
-/// Adds what rules find at places that could be read.
+/// Adds the findings of rules at readable places.
 fn add_rule_findings(object: &Object, findings: &mut Vec<Finding>) {
     let unread = UnreadableFields::of(findings);
     let rules = check_rules(object).into_iter();
@@ -70,7 +70,7 @@ pub fn check_rules(object: &Object) -> Vec<Finding> {
     kind.check_rules(namespace, name, spec)
 }
 
-/// Places that could not be read, which was said when it was tried: rules have nothing to add. A message with two members of a
+/// Unreadable places, which have findings already: rules have nothing to add. A message with two members of a
 /// oneof is not among them, since all of it was read.
 struct UnreadableFields(HashSet<String>);
 

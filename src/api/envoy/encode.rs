@@ -51,7 +51,7 @@ pub fn encode(message: &str, value: &Json, path: &str) -> Result<Vec<u8>, Vec<Fi
     }
 }
 
-/// The same of what an EnvoyFilter has as a patch's value.
+/// As above, for the value of a patch of an EnvoyFilter.
 ///
 /// # Errors
 ///
@@ -231,7 +231,7 @@ impl Encoder {
             return self.fail("a map without keys or values");
         };
         let mut entries: Vec<_> = entries.iter().collect();
-        // Equal values are equal bytes, in whatever order they were written.
+        // Equal values are equal bytes, in any order of the text.
         entries.sort_by_key(|(key, _)| *key);
         for (key, value) in entries {
             let mut inner = Vec::new();
@@ -394,7 +394,7 @@ impl Encoder {
         true
     }
 
-    /// The name of a type of Envoy, or of the one that took its place.
+    /// Returns the name of a type of Envoy, or of its successor.
     fn resolved<'n>(&self, written: &'n str) -> Option<&'n str> {
         match self.pool.has(written) {
             true => Some(written),

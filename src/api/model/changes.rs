@@ -95,7 +95,7 @@ impl From<&(Arc<str>, Arc<str>)> for ChangedName {
     }
 }
 
-/// The objects that an update changed in what is served. An object that another source has in its place changes nothing.
+/// Returns the objects whose served versions an update changed. An object that another source overrides changes nothing.
 ///
 /// Names are shared with the objects. `None`: more than `MOST` names, or a kind of which there is one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
-//! Objects of configuration as types: services that no registry has, what a proxy listens on, and the rules of the mesh.
+//! Objects of configuration as types: services that no registry has, a proxy's listeners, and the rules of the mesh.
 //!
-//! [`config`] alone says whether one is valid, whoever has it. [`config::discovery_notes`] says what discovery makes of a valid one that
-//! it cannot serve as it is written, beside the notes about it.
+//! [`config`] alone decides whether an object is valid, for every source. [`config::discovery_notes`] has discovery's decisions on
+//! valid objects that it cannot serve as they are written, beside the notes about them.
 
 #[cfg(test)]
 mod tests;
@@ -80,7 +80,7 @@ pub fn spec<T: DiscoveryKind>(object: &Object) -> Result<T, DecodeError> {
     T::decode(&*object.body)
 }
 
-/// A spec as proto JSON, for those who look at it.
+/// Returns a spec as proto JSON, for pages.
 ///
 /// # Errors
 ///

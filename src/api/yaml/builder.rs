@@ -11,7 +11,7 @@ use super::{
 /// The cause where a document has more levels than may be.
 pub(super) const TOO_DEEP: &str = "nested too deeply";
 
-/// A node with what copying it costs.
+/// A node with the cost of a copy.
 #[derive(Clone)]
 pub(super) struct BuiltNode {
     pub(super) node: Node,

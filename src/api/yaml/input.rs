@@ -1,4 +1,4 @@
-//! Text as the parser is given it, with two differences from YAML 1.2 that everything written for Kubernetes counts on.
+//! Text in the form for the parser, with two differences from YAML 1.2 that manifests of Kubernetes count on.
 
 use granit_parser::input::{SkipTabs, WhitespaceResult, is_flow};
 use granit_parser::{BorrowedInput, ErrorKind, Input, StrInput};

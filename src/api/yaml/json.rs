@@ -1,11 +1,11 @@
-//! The same tree, from JSON that was read elsewhere, such as an object of an API server, and as JSON for those who want that.
+//! Conversions of the tree from JSON that was read elsewhere, such as an object of an API server, and to JSON.
 
 use serde_json::{Number, Value as Json};
 
 use super::{Node, ResolvedScalar, Scalar, Value};
 
 impl Node {
-    /// The tree of JSON that somebody else read, and bounded; it has no lines.
+    /// Returns the tree of JSON whose reader has bounded it; the tree has no lines.
     #[must_use]
     pub fn of_json(json: &Json) -> Self {
         let scalar = |text: String, plain| Value::Scalar(Scalar { text, plain });
@@ -29,7 +29,7 @@ impl Node {
         }
     }
 
-    /// The tree as JSON, where nobody says what is wanted. A number that JSON has no way to write is text.
+    /// Returns the tree as JSON, each scalar by its own meaning. A number that JSON lacks is text.
     #[must_use]
     pub fn to_json(&self) -> Json {
         match &self.value {

@@ -19,7 +19,7 @@ pub struct Outline {
     pub has_items: bool,
 }
 
-/// The tops of all documents of a text; what is no YAML ends them.
+/// The tops of all documents of a text; an error ends them.
 pub struct Outlines<'a> {
     parser: Parser<'a, Text<'a>>,
     ended: bool,

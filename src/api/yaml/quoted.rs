@@ -1,6 +1,6 @@
 //! Quoted scalars: which characters of a text belong to them, and the blanks that their lines lack.
 
-/// The deepest column of a quoted scalar that counts, so that a line costs no more than this whatever stands before the scalar.
+/// The deepest column of a quoted scalar that counts, so that a line costs no more than this, however far to the right the scalar begins.
 const DEEPEST: usize = 64;
 
 /// The parser asks for this many characters at the beginning of a quoted scalar, to see a document indicator, and behind no other

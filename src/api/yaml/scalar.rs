@@ -23,7 +23,7 @@ pub enum ResolvedScalar {
 }
 
 impl Scalar {
-    /// Its meaning if the reader wants no certain type: the words of YAML 1.2.
+    /// Returns the meaning of the scalar by itself, by the words of YAML 1.2.
     #[must_use]
     pub fn resolve(&self) -> ResolvedScalar {
         if !self.plain {
@@ -42,7 +42,7 @@ impl Scalar {
         }
     }
 
-    /// Its meaning if the reader wants a boolean: the words of YAML 1.1 too.
+    /// Returns the meaning of the scalar for a reader of a boolean: the words of YAML 1.1 count, too.
     #[must_use]
     pub fn boolean(&self) -> Option<bool> {
         if !self.plain {

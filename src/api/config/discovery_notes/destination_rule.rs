@@ -132,7 +132,7 @@ fn idle_tls(path: &str, tls: &Json, found: &mut Vec<Finding>) {
     }
 }
 
-/// `warmupDurationSecs` is the older name of `warmup.duration`, which alone has a rule for what is too short.
+/// `warmupDurationSecs` is the older name of `warmup.duration`, and only that one has a rule for short times.
 fn warmup_seconds(path: &str, balancer: &Json, found: &mut Vec<Finding>) {
     let Some(written) = balancer.get("warmupDurationSecs") else {
         return;

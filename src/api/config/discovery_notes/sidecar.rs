@@ -6,7 +6,7 @@ use super::{files, gateway, is_udp, items};
 use crate::config::Finding;
 use crate::names::LONGEST_SOCKET;
 
-/// Listeners of a Sidecar's egress that discovery makes. Chosen: each port of a proxy that somebody could tell from another.
+/// The most listeners that discovery makes of a Sidecar's egress. Chosen: more than users can tell apart.
 pub const MOST_EGRESS_LISTENERS: usize = 256;
 
 /// In front of the path of a socket.
@@ -15,8 +15,8 @@ const UNIX: &str = "unix://";
 /// Envoy calls the sockets of its hot restart so, in the same network.
 const HOT_RESTART: &str = "@envoy_domain_socket";
 
-/// Directories in which proxies, their images and their kernels have files. Envoy removes whatever file it finds where it is to
-/// listen: a certificate, its own configuration, the socket that it gets secrets by.
+/// Directories in which proxies, their images and their kernels have files. Envoy removes any file at the path that it is to
+/// listen at: a certificate, its own configuration, the socket that it gets secrets by.
 const OF_PROXIES: [&str; 15] = [
     "/bin",
     "/boot",
@@ -71,7 +71,7 @@ pub fn egress_socket(bind: &str) -> Result<&str, String> {
     }
 }
 
-/// Limits of what comes in.
+/// Notes on the limits of inbound connections.
 fn of_pool(path: &str, pool: Option<&Json>, found: &mut Vec<Finding>) {
     let upgrade = pool.and_then(|pool| pool.pointer("/http/h2UpgradePolicy"));
     if upgrade.is_some_and(|upgrade| *upgrade != "DEFAULT") {

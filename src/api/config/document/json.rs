@@ -22,7 +22,7 @@ pub(super) fn documents(
         return None;
     }
     let mut count = 0;
-    // Text that is no JSON is left to the reader of YAML, which says what is wrong.
+    // The reader of YAML reports the errors of a text that is no JSON.
     for value in values::<IgnoredAny>(text) {
         value.ok()?;
         count += 1;

@@ -1,4 +1,4 @@
-//! Difference that a kind makes in this release, and what is said where a kind or a field makes none.
+//! The effect of a kind in this release, and the notes on kinds and fields without one.
 
 use std::collections::BTreeSet;
 
@@ -98,7 +98,7 @@ fn notes_of_spec(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
     found
 }
 
-/// As [`notes`], and of what the annotations of the object change.
+/// As [`notes`], with those on the annotations of the object.
 #[must_use]
 pub fn notes_of(object: &Object) -> Vec<Finding> {
     let mut found = notes_of_spec(object.kind, &object.spec);
@@ -135,7 +135,7 @@ const fn decides_effect(kind: FindingKind) -> bool {
     }
 }
 
-/// Warns of a policy that an annotation keeps from being enforced, or that is enforced for all what its annotation says.
+/// Warns of a policy that an annotation keeps from being enforced, or that is enforced in spite of its annotation.
 #[must_use]
 pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> Option<Finding> {
     let written = written?.trim();

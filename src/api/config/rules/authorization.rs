@@ -1,4 +1,4 @@
-//! AuthorizationPolicy: who may do what.
+//! AuthorizationPolicy: which requests are allowed.
 
 use super::context::Context;
 use super::cursor::{Cursor, Violation};
@@ -109,7 +109,7 @@ fn one_list(at: &Cursor<'_>, names: &[&'static str]) {
     }
 }
 
-/// An empty text has been said already.
+/// An empty text has a finding already.
 fn filled(predicate: impl Fn(&str) -> Violation) -> impl Fn(&str) -> Violation {
     move |text| {
         if text.is_empty() {
@@ -240,7 +240,7 @@ const KEYS: [&str; 14] = [
     "request.auth.claims",
 ];
 
-/// Keys of long ago, and what is there now.
+/// Removed keys, each with its replacement.
 const RENAMED_KEYS: [(&str, &str); 4] = [
     ("destination.namespace", "the namespace of the policy"),
     ("destination.labels", "the selector of the policy"),
@@ -312,7 +312,7 @@ const HTTP_OPERATION: [&str; 6] = [
     "notPaths",
 ];
 
-/// Returns true if one of a rule's operations asks only for what a TCP connection does not have.
+/// Returns true if one of a rule's operations has conditions on requests alone, which no TCP connection meets.
 fn has_http_operation(rule: &Cursor<'_>) -> bool {
     rule.get("to").items().any(|to| {
         let given = to.get("operation").set_fields(&OPERATION);
@@ -320,7 +320,7 @@ fn has_http_operation(rule: &Cursor<'_>) -> bool {
     })
 }
 
-/// Returns true if a rule asks only for what a TCP connection does not have.
+/// Returns true if a rule has conditions on requests alone, which no TCP connection meets.
 fn only_http(rule: &Cursor<'_>) -> bool {
     let http_source = ["requestPrincipals", "notRequestPrincipals"];
     let mut http = false;

@@ -6,7 +6,7 @@ use super::cursor::Cursor;
 use super::predicates as is;
 use crate::finding::quoted;
 
-/// Warns of providers that no policy can use: one that names them denies everything.
+/// Warns of providers that no policy can use: a policy that names one denies all requests.
 pub(super) fn check(providers: &Cursor<'_>) {
     let mut known = HashSet::new();
     for provider in providers.items() {

@@ -90,7 +90,7 @@ fn host(text: &str) -> Violation {
 fn tls(server: &Cursor<'_>) {
     let tls = server.get("tls");
     let protocol = server.to(["port", "protocol"]).text();
-    // Without a protocol, which was said, nobody knows what belongs to it.
+    // The missing protocol is reported; without it no TLS setting can be judged.
     if protocol.is_empty() {
         return;
     }

@@ -1,4 +1,4 @@
-//! A rule of a VirtualService for HTTP: what it matches and what it does; the parts of the latter are in `http_action`.
+//! A route of a VirtualService for HTTP: its matches and its action, whose parts are in `http_action`.
 
 use super::cursor::Cursor;
 use super::hosts::Hosts;
@@ -48,7 +48,7 @@ pub(super) fn check(route: &Cursor<'_>, facts: &VirtualServiceFacts<'_>) {
     unsent(route);
 }
 
-/// Envoy swaps what was matched: of an exact path or a regex that is the whole path.
+/// Envoy replaces the matched part: with an exact path or a regex that is the whole path.
 fn redirect_of_prefix(route: &Cursor<'_>) {
     let at = route.to(["redirect", "prefixRewrite"]);
     if at.is_empty() || at.is_broken() {
@@ -94,7 +94,7 @@ fn action(route: &Cursor<'_>) {
 /// Actions that answer a request.
 const ANSWERS: [&str; 2] = ["redirect", "directResponse"];
 
-/// Fields of a request that is sent on have no effect on one that is answered.
+/// Fields for forwarded requests have no effect on a route that answers itself.
 fn unsent(route: &Cursor<'_>) {
     let Some(by) = ANSWERS.into_iter().find(|name| route.has(name)) else {
         return;

@@ -61,7 +61,7 @@ fn failover(one: &Cursor<'_>) {
 }
 
 /// The places of one list or map: `*` stands last, in the list and in a place, no part is empty, none covers another. Keys of
-/// a map have no order: what comes off the wire has another one than what was written.
+/// a map have no order: the wire may have another one than the text.
 fn localities(list: &[(&str, &Cursor<'_>)], is_ordered: bool) {
     const STAR: &str = "\"*\" only once and last";
     const PARTIAL_STAR: &str = "\"*\" stands for a whole part";

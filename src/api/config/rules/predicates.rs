@@ -124,7 +124,7 @@ pub(super) fn unix(text: &str) -> Option<&str> {
     text.strip_prefix("unix://")
 }
 
-/// UDS: what stands after `unix://`.
+/// UDS: the path after `unix://`.
 pub(super) fn uds(path: &str) -> Violation {
     if path.len() > LONGEST_SOCKET {
         return Some(format!(

@@ -36,7 +36,7 @@ pub(super) fn mode<'a>(at: &Cursor<'a>) -> &'a str {
     }
 }
 
-/// Checks what modes and versions want; warnings about ports are the caller's.
+/// Checks the requirements of modes and versions; warnings about ports are the caller's.
 pub(super) fn check(at: &Cursor<'_>) {
     let mode = mode(at);
     match mode {

@@ -54,7 +54,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
         workload_entry::texts(&endpoint);
         parts::labels(&endpoint.get("labels"));
     }
-    // Without a name in the request, or in TLS, nobody could tell the hosts apart.
+    // Without a name in the request, or in TLS, a proxy cannot tell the hosts apart.
     if hosts.list().len() > 1 && !matches!(resolution, "" | "NONE") {
         for port in spec.get("ports").items() {
             let protocol = port.get("protocol").text();
@@ -151,7 +151,7 @@ fn fixed(spec: &Cursor<'_>) {
 
 fn dns(spec: &Cursor<'_>, resolution: &str) {
     let endpoints = spec.get("endpoints");
-    // A proxy resolves the hosts themselves, whatever workloads there are.
+    // A proxy resolves the hosts themselves, in spite of any workloads.
     if endpoints.is_empty() && !endpoints.is_broken() {
         for host in spec.get("hosts").items() {
             if host.text().starts_with('*') && is::wild(host.text()).is_none() {

@@ -1,4 +1,4 @@
-//! Sidecar: what a proxy listens on, and what it knows.
+//! Sidecar: a proxy's listeners, and the services that it knows.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -195,7 +195,7 @@ fn egress_hosts(hosts: &Cursor<'_>, own: &str) {
             good.push((at, namespace, host));
         }
     }
-    // All hosts are known by now: a wider one may stand behind the one that it covers.
+    // All hosts are known by now: a wider host may stand behind a host that it covers.
     let mut earlier = HashMap::new();
     for (at, namespace, host) in good {
         let own = known.get(namespace).and_then(|own| own.wider(host));

@@ -1,4 +1,4 @@
-//! VirtualService: who it is for, and its three lists of rules.
+//! VirtualService: its hosts and gateways, and its three lists of routes.
 
 use std::collections::HashSet;
 
@@ -150,7 +150,7 @@ fn unreached(rules: &Cursor<'_>, name: &str) {
             rule.unreachable(&format!("{name}[{first}] {why}"));
             continue;
         }
-        // It might match more, or less, than what could be read of it.
+        // Its unreadable parts might match more, or less.
         if !matches.is_readable() {
             continue;
         }
@@ -198,7 +198,7 @@ fn ranges(list: &Value) -> Value {
     list.as_array().map_or_else(|| list.clone(), spelled)
 }
 
-/// The same text for the same match, in whatever order it was written, and whatever it is called.
+/// Returns equal texts for equal matches, independent of the order of fields and of the name.
 fn canonical(one: &Value) -> String {
     fn write(value: &Value, top: bool, to: &mut String) {
         match value {
