@@ -1,4 +1,4 @@
-//! One injection while it is made: what both ways of injecting have in common.
+//! One injection under way: the parts that fragments and overlays share.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(crate) struct Injection<'a> {
     pub(crate) warnings: Warnings,
     /// Unknown fields that were pruned from the template's output.
     pub(crate) pruned: Vec<String>,
-    /// The trace for pages, whatever the outcome.
+    /// The trace for pages, of every outcome.
     pub(crate) trace: &'a mut ReviewTrace,
 }
 
@@ -85,7 +85,7 @@ impl Configuration {
         Ok(proxy)
     }
 
-    /// An annotation of the pod, as templates see it: what the configuration sets is set already.
+    /// Returns an annotation of the pod as templates see it, with those that the configuration sets.
     pub(crate) fn annotation<'a>(&'a self, pod: &'a Value, name: &str) -> Option<&'a str> {
         let set = self.injected_annotations.get(name).map(String::as_str);
         set.or_else(|| pod::annotation(pod, name))
@@ -152,7 +152,7 @@ impl Injection<'_> {
     /// Prepares a pod, out of which an earlier injection was taken, for the templates. Returns its outline before that, and its owner.
     ///
     /// # Errors
-    /// The pod cannot be injected: what the earlier injection had replaced makes it invalid, or its names are no text of YAML.
+    /// The pod cannot be injected: the values that the earlier injection had replaced make it invalid, or its names are no text of YAML.
     pub(crate) fn prepare(
         &self,
         made: &mut Value,

@@ -63,7 +63,7 @@ impl TypingReport {
     }
 }
 
-/// A value that cannot be what its place wants.
+/// A value that cannot be converted to the type of its field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TypeError {
     pub(crate) path: String,
@@ -168,7 +168,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The value of what becomes the `step`th part.
+    /// Reads the value at the `step`th position.
     fn below(
         &mut self,
         step: usize,

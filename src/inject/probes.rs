@@ -10,7 +10,7 @@ use crate::pod::{self, LONGEST_VARIABLE, PodList};
 use crate::status::Status;
 use crate::warnings::Warnings;
 
-/// The variable of the proxy that holds the originals: path → what kubelet would have asked.
+/// The variable of the proxy with the original probes, by the path that replaces each.
 pub(crate) const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
 
 /// Original probes by path.
@@ -207,7 +207,7 @@ impl ProbeRewrite<'_> {
         probe.insert("httpGet".to_owned(), sent);
     }
 
-    /// Returns the probe at a place, if the agent may ask in kubelet's place.
+    /// Returns the probe in a field, if the agent may ask in kubelet's place.
     fn written_probe<'c>(
         &self,
         container: &'c Value,
@@ -241,7 +241,7 @@ impl ProbeRewrite<'_> {
             return original;
         }
         let mut entry = Map::from_iter([(handler.to_owned(), original)]);
-        // The server may have filled in 1 since; an entry without a timeout has none, whatever the probe says.
+        // The server may have filled in 1 since; an entry without a timeout has none, in spite of the probe's.
         let is_stored = self
             .earlier
             .get(path)
@@ -434,7 +434,7 @@ pub(crate) fn restore(pod: &mut Value, earlier: &Status) -> OriginalProbes {
 /// Restores the original of a probe that points at `path`; returns true if it did.
 fn put_back(probe: &mut Map<String, Value>, path: &str, original: &Value) -> bool {
     let asked = probe.get("httpGet");
-    // A probe that leads elsewhere by now is somebody's change, and stays.
+    // A probe that leads elsewhere by now was changed by another author, and stays.
     if asked.and_then(|asked| asked.get("path")?.as_str()) != Some(path) {
         return false;
     }

@@ -67,7 +67,7 @@ impl TextSlot {
             style,
             trail: scalar.trail.clone(),
         };
-        // What the parser read otherwise than this narrow style does is no slot.
+        // A scalar that the parser reads otherwise than this narrow style does is no slot.
         (style.decode(text.get(begin..end)?) == value).then_some(slot)
     }
 
@@ -133,7 +133,7 @@ fn unescaped(written: &str) -> String {
     text.push_str(parts.next().unwrap_or_default());
     while let Some(part) = parts.next() {
         match part.as_bytes().first() {
-            // A backslash of its own: what follows the second one is as it is written.
+            // An escaped backslash: the text after the second one has no escape before it.
             None => {
                 text.push('\\');
                 text.push_str(parts.next().unwrap_or_default());

@@ -38,7 +38,7 @@ pub(crate) struct Session {
     line: usize,
     /// A field was named that neither pod nor mesh has.
     has_unknown_field: bool,
-    /// Maps of strings: what such a map lacks is `""`, what others lack is nil. Held here, so that no other map gets their address.
+    /// Maps of strings: a missing key of such a map is `""`, of other maps nil. Held here, so that no other map gets their address.
     strings: HashMap<usize, Strings>,
     pub(crate) environment: Arc<BTreeMap<String, String>>,
     pub(crate) data: Option<Value>,

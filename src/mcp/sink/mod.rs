@@ -1,8 +1,8 @@
 //! The receiving end of a stream, whichever side has dialled. It outlives its streams: applied objects stay when one breaks,
 //! and the next begins with them.
 //!
-//! A response is checked whole before anything of it is applied. An unreadable resource refuses the response, with all such
-//! names; a readable one that breaks a rule harms only itself.
+//! A response is checked completely before a part of it is applied. For unreadable resources the response is refused, with all their
+//! names; a readable resource that breaks a rule is refused alone.
 
 mod collection;
 mod collection_checksum;
@@ -42,7 +42,7 @@ pub const VERSIONS_BYTES: usize = 900 << 10;
 pub struct Settings {
     pub id: String,
     pub annotations: BTreeMap<String, String>,
-    /// Differences are asked for.
+    /// The sink requests differences.
     pub incremental: bool,
 }
 

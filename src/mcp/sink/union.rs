@@ -1,5 +1,5 @@
-//! Merges several sources: of two objects with one name the earlier source's counts. A source that is unreachable keeps its
-//! objects; one that is no longer configured loses them.
+//! Merges several sources: of two objects with one name the earlier source's counts. The objects of an unreachable source stay; those
+//! of a source that is no longer configured are removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,13 +61,13 @@ impl<T> SourceUnion<T> {
         changed.collect()
     }
 
-    /// The object that counts.
+    /// Returns the effective object of a name.
     pub fn get(&self, collection: &str, name: &str) -> Option<&Arc<T>> {
         let mut sources = self.sources.iter();
         sources.find_map(|collections| get(collections, collection, name))
     }
 
-    /// The source whose object counts.
+    /// Returns the index of the source with the effective object.
     pub fn source_of(&self, collection: &str, name: &str) -> Option<usize> {
         let mut sources = self.sources.iter();
         sources.position(|given| get(given, collection, name).is_some())

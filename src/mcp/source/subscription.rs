@@ -167,7 +167,7 @@ impl Subscription {
                 self.agree(target);
                 return None;
             }
-            // The room for resources and removals alone; whatever else is in the message is reckoned at its
+            // The room for resources and removals alone; all other parts of the message are counted at their
             // longest.
             let (now, later) = cut(all, part_bytes.saturating_sub(around(target.name())));
             let resources = Payload::Some(now.fresh.clone());
@@ -226,7 +226,7 @@ impl Subscription {
 fn cut(mut all: Difference, bytes: usize) -> (Difference, bool) {
     let mut used = 0_usize;
     let mut fits = |length: usize| {
-        // One change goes out whatever its size: without it the difference would never end.
+        // The first change is sent in any size: without it the difference would never end.
         let is_first = used == 0;
         used = used.saturating_add(length);
         is_first || used <= bytes

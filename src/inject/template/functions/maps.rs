@@ -1,4 +1,4 @@
-//! Maps, JSON, and what asks what a value is.
+//! Maps, JSON, and tests of a value's type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

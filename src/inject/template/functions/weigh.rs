@@ -6,7 +6,7 @@ use gotmpl::{TemplateError, Value};
 
 use super::{MAX_OUTPUT, session, within, wrong};
 
-/// Calls that wrap an argument: one that is printed, one that is a format, one that is compared.
+/// Calls that wrap an argument: a printed one, a format, a compared one.
 pub(in crate::template) const TEXT: &str = " text";
 pub(in crate::template) const FORMAT: &str = " format";
 pub(in crate::template) const SCALAR: &str = " scalar";
@@ -83,7 +83,7 @@ fn weigh(value: &Value) -> Result<usize, TemplateError> {
     Ok(counter.0)
 }
 
-/// Go prints a struct by its fields, which nobody writes into YAML; here an object has no text.
+/// Go prints a struct by its fields, which is no use in YAML; here an object has no text.
 fn check_printable(value: &Value) -> Result<(), TemplateError> {
     match value {
         Value::Function(_) => Err(wrong(
