@@ -221,7 +221,7 @@ impl Disk {
         self.tried.clear();
     }
 
-    /// Forgets slow paths that nobody has read for a while: a file that is gone is slow no more.
+    /// Forgets slow paths that were not read for a while: a file that is gone is slow no more.
     fn forget_unread(&mut self, now: Instant) {
         self.slow
             .retain(|_, (until, wait)| now < *until + wait.saturating_add(UNREAD));
@@ -284,7 +284,7 @@ impl Disk {
         known.is_some_and(|(until, _)| Instant::now() < *until)
     }
 
-    /// Remembers a call that took too long, and forgets one that was read to its end.
+    /// Remembers a path whose call took too long, and forgets a path that was read to its end.
     fn remember(&mut self, path: &Path, call: &Call, answer: &io::Result<Reply>) {
         match answer {
             // Through a name that hangs, which is known elsewhere.

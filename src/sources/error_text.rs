@@ -25,7 +25,7 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut source = Some(error);
     while let Some(cause) = source {
         let more = cause.to_string();
-        // Most errors quote their source in their own text: a cause that is said already is not repeated.
+        // Most errors quote their source in their own text: a quoted cause is not repeated.
         if !text.contains(&more) {
             let separator = if text.is_empty() { "" } else { ": " };
             text = format!("{text}{separator}{more}");

@@ -146,7 +146,7 @@ pub trait Kind: DeserializeOwned + PartialEq + fmt::Debug + Send + Sync + 'stati
     }
 }
 
-/// Bytes of texts, each with what holds it.
+/// Returns the bytes of texts, each with its pointer and length.
 pub(crate) fn bytes<'a>(texts: impl IntoIterator<Item = &'a str>) -> usize {
     let texts = texts.into_iter();
     texts

@@ -98,7 +98,7 @@ impl Entries {
         self.used.insert(key.clone(), used);
     }
 
-    /// Converts these entries anew, and others that have more or fewer places therefore. Returns true if one is told otherwise than
+    /// Converts these entries anew, and others whose share changes with them. Returns true if the notes of one differ from those
     /// before.
     pub(super) fn remake(
         &mut self,
@@ -181,7 +181,7 @@ fn remove_from_index<K: Ord>(map: &mut BTreeMap<K, BTreeSet<ObjectKey>>, of: &K,
     }
 }
 
-/// Returns the places that an entry wants for the workloads which it selects, up to those that it may have.
+/// Returns the places for the workloads that an entry selects, up to the limit of one entry.
 fn place_demand(selection: &mut WorkloadSelection<'_>, key: &ObjectKey) -> Demand {
     let Some((_, entry)) = of_key(selection, key) else {
         return Demand::default();
@@ -301,14 +301,14 @@ fn too_many_places(limit: SelectionLimit) -> String {
     }
 }
 
-/// An entry alone is refused where its own hosts and ports are too many: others have what it lacks.
+/// Explains a limit on ports: an entry with too many hosts and ports of its own is refused, so the cause is other entries.
 fn too_many_ports(limit: SelectionLimit) -> String {
     let ports = limit.of_namespace.unwrap_or(NAMESPACE_PORTS);
     let owner = budget_owner(ports, NAMESPACE_PORTS, ALL_PORTS);
     format!("the ports of all hosts are more than {ports} with the other ServiceEntries {owner}")
 }
 
-/// Says whose the room is, and why it is less where other namespaces want much.
+/// Names the owner of the room, and the cause of a smaller one: the demand of other namespaces.
 fn budget_owner(room: usize, of_namespace: usize, of_all: usize) -> String {
     match room < of_namespace {
         true => format!("of the namespace, its part of the {of_all} of the mesh"),

@@ -1,8 +1,8 @@
 //! A bound on the workloads that all ServiceEntries select together: each entry alone is small, and so is each workload, but every
 //! entry may select every workload of its namespace.
 //!
-//! Entries that select little keep all of it; the others of their namespace share what is left evenly. So do the namespaces. Where an
-//! even share is less than an entry can use at all, the first entries by name have one unit each, as far as there is room. The result
+//! Entries that select little keep all of it; the other entries of the namespace share the remaining room evenly. So do the
+//! namespaces. Where an even share is less than an entry can use at all, the first entries by name have one unit each, as far as there is room. The result
 //! depends on the numbers and names alone, not on the order in which they came.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,7 +144,7 @@ impl SelectionBudget {
         }
     }
 
-    /// Sets what an entry wants; nothing for one that is gone, or selects nothing.
+    /// Sets the demand of an entry; a zero demand for an entry that is gone, or selects nothing.
     pub(super) fn set(&mut self, key: &ObjectKey, demand: Demand) {
         let before = self.wanted.get(&key.0);
         let before = before.and_then(|near| near.by_entry.get(key)).copied();

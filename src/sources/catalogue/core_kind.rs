@@ -175,7 +175,7 @@ impl CoreKind {
         matches!(self, Self::IngressClass | Self::Namespace | Self::Node)
     }
 
-    /// Returns the name of an object that somebody has written. One without a namespace is in the default one.
+    /// Returns the name of an object that a user has written. An object without a namespace is in the default one.
     ///
     /// # Errors
     ///
@@ -204,7 +204,7 @@ impl CoreKind {
         Ok(found)
     }
 
-    /// Returns the name of an object that an API server gave: what each kind may be called is its matter.
+    /// Returns the name of an object of an API server, which has checked the names of the kind.
     ///
     /// # Errors
     ///
@@ -221,7 +221,7 @@ impl CoreKind {
             None | Some(Json::Null) => DEFAULT_NAMESPACE,
             Some(Json::String(text)) if text.is_empty() => DEFAULT_NAMESPACE,
             Some(Json::String(text)) if names::is_lower_label(text) => text,
-            // It is not the default one: the object would take the place of one that is there.
+            // An invalid namespace does not stand for the default one: the object would take the place of another.
             Some(_) => return Err(Finding::error("metadata.namespace", "want a DNS label")),
         };
         Ok(CoreName { namespace, name })

@@ -8,8 +8,8 @@
 //!
 //! The catalogue is pure: apart from the versions that stay, its state depends on the last candidates alone.
 //!
-//! [`Catalogue::reconcile`] answers what changed at one source, object by object. What changed in the mesh, as
-//! [`Changes`](api::model::Changes), is answered by the [`aggregate`](crate::aggregate), which merges the sources: a change at a
+//! [`Catalogue::reconcile`] returns the changes at one source, object by object. The changes of the mesh, as
+//! [`Changes`](api::model::Changes), are those of the [`aggregate`](crate::aggregate), which merges the sources: a change at a
 //! source changes nothing that is served while another source has the object, or while the source's configuration does not count;
 //! and services and endpoints, which are merged of objects of several kinds, are objects of no catalogue.
 

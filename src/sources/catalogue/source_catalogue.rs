@@ -270,7 +270,7 @@ impl<V: StoredForm> SourceCatalogue<V> {
         }
     }
 
-    /// Marks the report as another one, for what only the user of the catalogue knows.
+    /// Marks the report as changed, for changes that only the user of the catalogue knows.
     pub(crate) const fn touch_report(&mut self) {
         self.is_reported = false;
     }

@@ -15,7 +15,7 @@ use super::source_catalogue::{SourceEntry, StoredForm};
 pub const MOST_OBJECTS: usize = 200_000;
 /// Documents of one text that are no objects and get a finding each.
 const MOST_NAMELESS: usize = 100;
-/// Objects of one text that nothing here reads and pages show. Chosen: whoever sees so many knows.
+/// Objects of one text that nothing here reads and pages show. Chosen: a page with more would not tell more.
 const MOST_UNREAD: usize = 1000;
 /// Bytes of values beyond those that were written: they stand for themselves, and not for an alias of many documents.
 const SPARE_BYTES: usize = 4 << 20;
@@ -45,7 +45,7 @@ pub(crate) struct TextObjects<V> {
 }
 
 /// Reads and checks all objects of a text. `store` puts each into its form and may take
-/// its value; `None`, with the value as it is: the kind is one that nobody reads here.
+/// its value; `None`, with the value as it is: the kind is not read here.
 ///
 /// # Errors
 ///

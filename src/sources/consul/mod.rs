@@ -126,7 +126,7 @@ impl Consul {
     }
 }
 
-/// Returns the end of a query that panicked, to retry it; `None` for one that was cancelled.
+/// Returns the end of a query that panicked, to retry it; `None` for a query that was cancelled.
 fn broken(error: &JoinError, handles: &HashMap<u64, AbortHandle>) -> Option<EndedQuery> {
     let (ticket, _) = handles
         .iter()
@@ -320,7 +320,7 @@ impl CatalogState {
     }
 }
 
-/// By pointer: what did not change was not made anew.
+/// Compares by pointer: unchanged parts keep theirs.
 fn same(one: &Contribution, other: &Contribution) -> bool {
     Arc::ptr_eq(&one.services, &other.services) && Arc::ptr_eq(&one.endpoints, &other.endpoints)
 }

@@ -1,5 +1,5 @@
-//! Secrets with certificates: what of them is given to routers. A proxy refuses what is not whole, and with it everything that
-//! comes beside it; so nothing of that is handed on.
+//! Secrets with certificates for routers. A proxy refuses an incomplete one, and with it all others of the same response; so
+//! an incomplete one is not handed on.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ struct RawSecret {
 #[serde(from = "RawSecret")]
 pub(crate) struct SecretData(Option<Arc<Credential>>);
 
-/// Without what is secret.
+/// Secrets are left out.
 impl fmt::Debug for SecretData {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(to)
@@ -56,7 +56,7 @@ impl SecretData {
         self.0.as_ref().map_or(0, |one| one.size())
     }
 
-    /// `None`: there is no certificate in it.
+    /// Returns the certificates, if a proxy takes them. `None`: there is no certificate in it.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl SecretData {
     }
 }
 
-/// The certificates of a Secret, as JSON; `None`: there are none in it.
+/// Returns the certificates of a Secret in JSON; `None`: it has none.
 ///
 /// # Errors
 ///

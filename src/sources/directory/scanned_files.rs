@@ -31,7 +31,7 @@ pub(crate) trait FilesObjects {
     fn remove(&mut self, place: &Arc<str>);
 }
 
-/// The files, and what is read of them.
+/// The files, and the objects read from them.
 #[derive(Debug)]
 pub(crate) struct ScannedFiles<O> {
     files: KnownFiles,
@@ -52,7 +52,7 @@ impl<O: FilesObjects> ScannedFiles<O> {
         }
     }
 
-    /// Reads what has changed since the last scan.
+    /// Reads the changes since the last scan.
     ///
     /// # Errors
     ///

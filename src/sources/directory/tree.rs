@@ -97,7 +97,7 @@ impl fmt::Display for UnreadFile {
 
 const NOT_REGULAR: &str = "not a regular file";
 
-/// The visitor of files. Paths are below the directory; empty for the one file that was asked for.
+/// The visitor of files. Paths are below the directory; empty for the single file of a path.
 pub(crate) trait Visit {
     /// Returns the stamp with which a file need not be read again.
     fn known(&self, below: &Path) -> Option<Stamp>;
@@ -147,7 +147,7 @@ impl Walker {
 
     /// Reads all files of configuration below the root, links followed, but those whose stamp is known; or the root itself,
     /// if it is a file. Each directory is read once, however many links lead there. Hidden names are left
-    /// out; what is no regular file is an error.
+    /// out; any other file than a regular one is an error.
     ///
     /// # Errors
     ///
@@ -248,7 +248,7 @@ impl Walk<'_> {
         Ok(names)
     }
 
-    /// A path that cannot be read now, and may be there.
+    /// Reports a path that cannot be read now, and may be there.
     fn unreadable(&mut self, below: &Path, cause: String) {
         if is_configuration(below) {
             self.visit.file(below, Err(UnreadFile::Failed(cause)));

@@ -49,7 +49,7 @@ impl ApiStatus {
 
 /// Joins all causes of an error, without secrets.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    // What quotes a secret is quoted by all that wrap it.
+    // An error that quotes a secret is quoted by all errors that wrap it.
     let mut causes = successors(Some(error), |error| error.source());
     match causes.find_map(without_secret) {
         Some(without_secret) => one_line(&without_secret),
@@ -57,8 +57,8 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
-/// Returns other words for an error of kube's that quotes what a kubeconfig or a credential plugin says: variables, arguments,
-/// tokens, keys. Each error of credentials is named, so that a new one is looked at.
+/// Returns other words for an error of kube's that quotes a kubeconfig or the output of a credential plugin: variables, arguments,
+/// tokens, keys. The match names each error of credentials, so that a new one does not compile unseen.
 fn without_secret(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(RustlsTlsError::InvalidIdentityPem(_)) = error.downcast_ref() {
         return Some("the client certificate or its key is not PEM".to_owned());
@@ -131,7 +131,7 @@ impl Exchange<'_> {
         self.failure(Cause::Malformed(one_line(message)))
     }
 
-    /// The bytes of a whole answer. Apart from what decodes them: that is there once for each kind.
+    /// Reads all bytes of an answer. It is apart from the decoding, which is compiled once for each kind.
     async fn collect_body(
         &self,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,

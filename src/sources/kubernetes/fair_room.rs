@@ -1,7 +1,7 @@
-//! Objects that share a room by their namespaces: who holds most gives way.
+//! Objects that share a room by their namespaces: the namespace that holds most gives way.
 //!
-//! First come, first served would leave the room to whoever is first in order, and a tenant can see to that. A policy of another
-//! namespace would not count then, and open what it shuts.
+//! First come, first served would leave the room to the first namespace in order, and a tenant can choose such a name. A policy of
+//! another namespace would then be left out, and the workloads that it closes would be open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ impl<V> FairRoom<V> {
         self.objects.get(key).map(|(object, _)| object)
     }
 
-    /// Bytes that an object counts for; 0 for one that is not there.
+    /// Returns the bytes that an object counts for; 0 for an object that is not there.
     pub(crate) fn size_of(&self, key: &Key) -> usize {
         self.objects.get(key).map_or(0, |(_, size)| *size)
     }
@@ -58,7 +58,7 @@ impl<V> FairRoom<V> {
         self.objects.into_iter()
     }
 
-    /// Adds an object of this size, or another version of one, whatever room there is.
+    /// Adds an object of this size, or another version of one, even without room.
     pub(crate) fn insert(&mut self, key: Key, object: V, size: usize) -> Option<V> {
         let size = size.max(LEAST_BYTES);
         let namespace = key.namespace.clone();
@@ -78,9 +78,9 @@ impl<V> FairRoom<V> {
         Some(object)
     }
 
-    /// Makes room within `room` for an object of this size, or for another version of one: the namespaces that hold most give way
-    /// with their last objects. Returns the keys of these; `None` if the object's own namespace would hold most: then it is the
-    /// one that has no room, and nothing is changed.
+    /// Evicts the last objects of the namespaces that hold most, so that `room` suffices for an object of this size, or for another
+    /// version of one. Returns the evicted keys; `None`, without any change, if the object's own namespace would hold most: then
+    /// the object itself has no room.
     pub(crate) fn evict(&mut self, key: &Key, size: usize, room: usize) -> Option<Vec<Key>> {
         let size = size.max(LEAST_BYTES);
         let freed = self.objects.get(key).map_or(0, |(_, size)| *size);

@@ -22,8 +22,8 @@ use relist::Relist;
 
 /// Changed keys that are remembered. A reader that is further behind gets all objects.
 const JOURNAL: usize = 4096;
-/// The part of what objects took when some were left out that must be free again before they are read anew. Chosen: a hundredth,
-/// 650 kB of 64 MiB.
+/// The fraction of the room that must be free again before objects that were left out are listed again. Chosen: a hundredth, 650 kB
+/// of 64 MiB.
 const FREED_PART: usize = 100;
 
 /// A complete list, as far as there is room.
@@ -54,7 +54,7 @@ struct Inner<K> {
     generation: u64,
     /// Changed keys with their generation, oldest first.
     journal: VecDeque<(u64, Key)>,
-    /// The journal is complete for what came after this generation.
+    /// The journal has all changes after this generation.
     complete_since: u64,
     freshness: Freshness,
     /// Bytes that objects took when one was last left out.
@@ -62,12 +62,12 @@ struct Inner<K> {
 }
 
 impl<K: Kind> Inner<K> {
-    /// An object was left out: what goes from now on leaves room for it.
+    /// Notes that an object was left out: objects that are removed from now on leave room for it.
     fn note_full(&mut self) {
         self.full_at = self.full_at.max(self.objects.bytes());
     }
 
-    /// Makes room for an object of this size; returns the keys of those that give way, or `None` if it is left out itself.
+    /// Evicts objects for one of this size; returns their keys, or `None` if it is left out itself.
     fn evict(&mut self, key: &Key, size: usize, room: usize) -> Option<Vec<Key>> {
         let evicted = self.objects.evict(key, size, room);
         match &evicted {
@@ -115,7 +115,7 @@ impl<K> Inner<K> {
         };
         match observed {
             Some(observed) if observed >= self.complete_since => {
-                // The journal is in the order of generations: the first one that is known ends the walk.
+                // The journal is in the order of generations: the first known generation ends the walk.
                 let newer = self.journal.iter().rev();
                 let keys: BTreeSet<&Key> = newer
                     .take_while(|(generation, _)| *generation > observed)

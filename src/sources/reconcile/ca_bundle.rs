@@ -14,7 +14,7 @@ use x509_cert::der::Decode as _;
 
 /// The common name of the CAs that this program makes.
 pub const OWN_CA_NAME: &str = "gudgeon-self-signed-ca";
-/// The certificates of replicas in a bundle: many more than live, so that no repair evicts one that a replica serves by. They
+/// The certificates of replicas in a bundle: many more than replicas live, so that no repair evicts one in use. They
 /// are about 20 KiB of the object, in each entry.
 const LIMITS: BundleLimits = BundleLimits {
     certificates: 64,
@@ -33,7 +33,7 @@ pub enum CaBundle {
 }
 
 impl CaBundle {
-    /// The bundle that must replace `present`; `None` if `present` is right.
+    /// Returns the bundle that must replace `present`; `None` if `present` is right.
     #[must_use]
     pub fn replacement(&self, present: &[u8], now: SystemTime) -> Option<Vec<u8>> {
         match self {

@@ -77,7 +77,7 @@ impl ReconcilerHandle {
         in_sync && number > 0
     }
 
-    /// Returns true if every entry of every configuration has this bundle. One that was given and has not arrived here yet is not
+    /// Returns true if every entry of every configuration has this bundle. A bundle that was set and has not arrived here yet is not
     /// there.
     #[must_use]
     pub fn has_published(&self, bundle: &CaBundle) -> bool {

@@ -221,7 +221,7 @@ impl FileObjects {
                 }
             }
             CatalogueChange::Moved(..) => {}
-            // A kind that nobody reads may share its name with one that discovery does.
+            // A kind that is not read may share its name with one that discovery reads.
             CatalogueChange::Gone(id) => {
                 let kind = any_kind_of(id.collection);
                 if kind.is_none_or(|kind| kind.check != Check::Unused) {

@@ -40,7 +40,7 @@ pub(super) fn find(file: Option<&Path>) -> Result<Kubeconfig, CannotConnect> {
     merged(&listed)
 }
 
-/// Merges the files that exist. As kubectl does, one that does not is skipped while there is another.
+/// Merges the files that exist. Like kubectl, it skips a missing file while there is another.
 fn merged(files: &[PathBuf]) -> Result<Kubeconfig, CannotConnect> {
     let mut all = None;
     let mut missing = None;

@@ -39,7 +39,7 @@ impl CredentialOrigin {
         (!files.is_empty()).then_some(Self::Files(files))
     }
 
-    /// Returns what tells a file from the one that replaces it; of a program nothing tells it.
+    /// Returns the stamps that tell files from their replacements; `None` for a program.
     fn stamps(&self) -> Option<Vec<FileStamp>> {
         let Self::Files(files) = self else {
             return None;
@@ -70,7 +70,7 @@ struct Renewal {
     token: Option<Arc<TokenFile>>,
     origin: Option<CredentialOrigin>,
     client: Mutex<kube::Client>,
-    /// Locked while somebody looks.
+    /// Locked during a look at the credentials.
     look: Arc<tokio::sync::Mutex<CredentialCheck>>,
 }
 
@@ -127,7 +127,7 @@ impl Renewal {
         sent
     }
 
-    /// Looks at the credentials beside the request that failed, which is tried again by whoever sent it.
+    /// Looks at the credentials beside the request that failed, which its sender tries again.
     fn renew(self: &Arc<Self>) {
         let (Some(_), Ok(mut look)) = (&self.origin, Arc::clone(&self.look).try_lock_owned())
         else {

@@ -75,7 +75,7 @@ pub(super) fn resources() -> impl Iterator<Item = (usize, Resource, &'static [&'
 pub(super) struct EffectlessObject {
     key: Key,
     stored: Arc<StoredSpec>,
-    /// The index of the kind that the object says it is of, and what the rules find. It is read where the object is
+    /// The index of the object's kind, and the findings of the rules. They are read where the object is
     /// decoded, beside the event loop: a list of thousands arrives as one change.
     checked: Option<(usize, Option<Refusal>)>,
 }
@@ -183,7 +183,7 @@ fn index(api_version: &Value, kind: &Value) -> Option<usize> {
     kinds.position(|one| *kind == one.kind.kind && group == one.kind.group)
 }
 
-/// An object with what the rules find about it.
+/// An object with the findings of the rules.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CheckedEffectless {
     pub(super) object: Arc<StoredSpec>,

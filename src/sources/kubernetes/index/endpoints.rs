@@ -1,4 +1,4 @@
-//! A Service becomes a service, and what its slices name becomes its endpoints.
+//! A Service becomes a service, and the addresses of its slices become endpoints.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -173,7 +173,7 @@ pub(super) fn of(lookup: Lookup<'_>, service: &wire::Service) -> ServiceEndpoint
             .collect(),
     });
     let endpoints = &mut outcome.endpoints;
-    // One that is moved from slice to slice is in both for a while: the better of the two counts.
+    // An endpoint that is moved from slice to slice is in both for a while: the better of the two counts.
     let rank = |endpoint: &Endpoint| match endpoint.health {
         Health::Ready => 0,
         Health::Terminating => 1,

@@ -83,7 +83,7 @@ struct KindChange {
 
 /// Watches an API server, and sends its complete state to `to` on each change, for as long as there is a receiver. The trust
 /// domain is taken from its channel, now and whenever it changes. A panic of the client or of one kind's watch starts all
-/// watches again, after a backoff: a watch that is gone would leave the last state in effect for good, and nobody would know.
+/// watches again, after a backoff: a watch that is gone would leave the last state in effect for good, unnoticed.
 pub async fn run(
     cluster: Cluster,
     settings: ClusterSettings,
@@ -93,7 +93,7 @@ pub async fn run(
     run_with(cluster, settings, trust_domain, to, watch_all).await;
 }
 
-/// `watch_all`: tests have one that panics.
+/// As [`run`]; tests pass a `watch_all` that panics.
 pub(super) async fn run_with<F: Future<Output = ()> + Send + 'static>(
     cluster: Cluster,
     settings: ClusterSettings,
@@ -186,7 +186,7 @@ impl KindWatch {
         cluster: Cluster,
         settings: ClusterSettings,
     ) -> (JoinSet<()>, mpsc::Receiver<KindChange>) {
-        // Room for one: what comes meanwhile is one change when it is asked for.
+        // Room for one: changes that come meanwhile are received as one.
         let (to, changes) = mpsc::channel(1);
         let configuration = settings.configuration;
         let mut watching = Self {

@@ -52,7 +52,7 @@ impl<K: Kind> Relist<K> {
     fn put(&mut self, inner: &mut Inner<K>, object: K) {
         let key = object.key();
         let (old, size_before) = self.before.remove(&key).unzip();
-        // An equal object stays the one that readers may hold already.
+        // An equal object keeps the pointer that readers may hold already.
         let stored = match old {
             Some(old) if *old == object => old,
             Some(_) | None => {

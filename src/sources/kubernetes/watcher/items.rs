@@ -1,4 +1,4 @@
-//! Objects of a list, one by one: one that is no such thing spoils none of the others.
+//! Decodes the objects of a list one by one: a malformed one spoils none of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,7 +25,7 @@ pub(super) struct ObjectHead {
 /// The length of the name and the error that are kept of an unreadable object.
 const WORDS: usize = 256;
 
-/// Objects of a list, and those that are none, as far as there is room for them.
+/// Objects of a list, and malformed ones, as far as there is room for them.
 pub(super) struct Items<K> {
     room: usize,
     objects: FairRoom<Result<K, Box<str>>>,

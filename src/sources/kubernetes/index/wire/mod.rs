@@ -140,7 +140,7 @@ impl FirstError {
         address
     }
 
-    /// Returns the text of an address, which may be empty; reports one that is no text.
+    /// Returns the text of an address, which may be empty; reports a value that is no text.
     fn address_text(&mut self, field: &str, text: Lenient<String>) -> Option<String> {
         match text {
             Lenient::Read(text) => Some(text),

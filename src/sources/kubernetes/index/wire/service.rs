@@ -152,7 +152,7 @@ impl From<ServiceObject> for Service {
     }
 }
 
-/// Returns true if a field wants near endpoints; a word that Kubernetes does not know is told.
+/// Returns true if a field wants near endpoints; reports a word that Kubernetes does not know.
 fn prefers_close(field: Option<&str>, annotation: Option<&str>, wrong: &mut FirstError) -> bool {
     let wanted = [
         ("spec.trafficDistribution", field, is_near_by_field(field)),
@@ -280,7 +280,7 @@ fn once(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
         .collect()
 }
 
-/// Returns the name of an ExternalName service; reports one that is none.
+/// Returns the name of an ExternalName service; reports an invalid one.
 fn external_name(written: Lenient<String>, wrong: &mut FirstError) -> Box<str> {
     const FIELD: &str = "spec.externalName";
     match written {
