@@ -8,7 +8,7 @@ check:
 test:
     build/test
 
-# What takes longer than CI has: all of it, or the steps that are named.
+# The tests that take longer than CI: all of them, or the named steps.
 long *steps:
     build/long {{steps}}
 

@@ -1,4 +1,4 @@
-# Shared by the scripts of this folder: what they say, and how they install what is missing.
+# Shared by the scripts of this folder: messages, and the installation of missing programs.
 # shellcheck shell=bash
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
@@ -127,7 +127,7 @@ fetch_binary() {
     echo "$out"
 }
 
-# Where Python packages are installed: of this checkout.
+# The folder of Python packages: of this checkout.
 venv=target/venv
 
 # need_python MODULE PACKAGE==VERSION: installs PyPI's PACKAGE in $venv where MODULE is missing.
@@ -167,7 +167,7 @@ JSON
 # The machine's own name for an architecture.
 host_arch() { uname -m; }
 
-# What build/promises and build/measure/bench measure, and measure with.
+# Builds the binaries that build/promises and build/measure/bench measure, and their clients.
 bench_tools() {
     need cc gcc
     need openssl openssl
@@ -188,7 +188,7 @@ bench_tools() {
 # shellcheck disable=SC2034 # of those who read this file
 control_plane=(gudgeon gudgeon-api gudgeon-inject gudgeon-load gudgeon-mcp gudgeon-mesh-load gudgeon-sources gudgeon-transform gudgeon-xds jsonpath-rust)
 
-# What build/promises measures of gudgeon, and its clients.
+# Builds the binaries of gudgeon that build/promises measures, and their clients.
 load_tools() {
     need python3 python3
     build/dist "$(host_arch)" gudgeon >/dev/null

@@ -1,4 +1,4 @@
-"""What build/ci/proxyless.py and build/ci/sinks.py share: checks that are counted, and a program with its log."""
+"""Shared by build/ci/proxyless.py and build/ci/sinks.py: checks that are counted, and a program with its log."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 import time
 
 PROGRAM, FOLDER = sys.argv[1:]
-DEADLINE = 40  # seconds: whatever is waited for takes one
+DEADLINE = 40  # seconds: each wait takes one
 counts = {"passed": 0, "failed": 0}
 
 
@@ -37,7 +37,7 @@ def replace(path, text):
 
 
 def start(command, log, ready):
-    """The process, once it is ready; what it says goes to the end of a file."""
+    """Returns the process, once it is ready; its output is appended to a file."""
     with open(log, "ab") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file)
     if not until(ready):

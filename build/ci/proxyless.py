@@ -27,7 +27,7 @@ with open(os.environ["GRPC_XDS_BOOTSTRAP"], "w") as file:
     servers = [{"server_uri": f"127.0.0.1:{GRPC}", "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}]
     json.dump({"xds_servers": servers, "node": NODE}, file)
 
-# What it logs of a target that is not there is what is wanted.
+# Its log lines about a target that is not there are expected.
 os.environ["GRPC_VERBOSITY"] = "NONE"
 
 import grpc  # noqa: E402
@@ -236,7 +236,7 @@ def refused(discovery, backend):
         return [row["errors"].get("cluster", {}).get("message", "") for row in json.loads(discovery.get("/debug/syncz"))]
 
     until(lambda: b"ISTIO_MUTUAL" in discovery.get("/debug/configz?kind=DestinationRule"))
-    # What nobody calls is not asked for, and not refused.
+    # A service that no client calls is neither requested nor refused.
     client = Client("sealed:8080")
     code, details = client.details(10)
     check("a client without certificates calls nobody who wants mutual TLS", code == grpc.StatusCode.UNAVAILABLE, (code, details))

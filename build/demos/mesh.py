@@ -1,4 +1,4 @@
-"""What build/demos/mesh and build/demos/config are made of: backends, a client that counts, and documents in few words.
+"""Parts of build/demos/mesh and build/demos/config: backends, a client that counts, and documents in few words.
 
 `mesh.py backend ADDRESS PORT NAME` answers every request with NAME.
 `mesh.py load ADDRESS PORT HOST [ROOTS]` asks until it gets TERM, and prints how many answers were good and what the others were;
@@ -86,7 +86,7 @@ def load(address, port, host, roots=None):
 
 
 def shares(address, port, host, count):
-    """Who answers how many of so many requests; what failed stands last, also where nothing did."""
+    """Counts the answers of each backend to so many requests; the last number is that of failures, also if there are none."""
     answers, failed = collections.Counter(), 0
     for _ in range(int(count)):
         try:

@@ -84,7 +84,7 @@ def patched(pod, answer):
 
 
 def written(item):
-    """What a person wrote, or the injector."""
+    """Returns the fields that a user wrote, or the injector."""
     item.pop("status", None)
     for key in OURS:
         item.get("metadata", {}).pop(key, None)

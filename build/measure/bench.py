@@ -162,7 +162,7 @@ def method(found, day):
 
 
 def panels(names, found, promised):
-    """What the plot shows."""
+    """Returns the rows of the plot."""
     for key in ("binary", "resident", "private", "start_memory", "start_disk", "signal", "orphans"):
         what, unit, digits, base = MEASURES[key]
         limit = promised["limits"].get(key)

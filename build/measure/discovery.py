@@ -78,7 +78,7 @@ class Discovery(gudgeon.Server):
         return last
 
     def load(self, *what, **more):
-        """What the proxies found; a wrong answer ends everything."""
+        """Returns the results of the proxies; a wrong answer ends the measurement."""
         return self.answered(self.loading(*what, **more))
 
 
@@ -268,6 +268,6 @@ def all_of_it(quick, proxies):
 
 
 def lines(folder, proxies):
-    """What bends when something grows faster than its cause."""
+    """Measures costs that would bend the line if they grew faster than their cause."""
     rules = by_rules(folder)
     return {"growth": growth(folder, proxies) | rules, **all_rules(folder, rules)}

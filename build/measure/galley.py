@@ -42,14 +42,14 @@ class Galley(gudgeon.Server):
         ]
 
     def sinks(self, sinks, changes, turns):
-        """What the sinks found; a wrong response ends everything."""
+        """Returns the results of the sinks; a wrong response ends the measurement."""
         command = [discovery.MESH_LOAD, "sinks", "--address", f"127.0.0.1:{self.port('mcp')}"]
         command += ["--dir", self.directory, "--rules", str(self.rules), "--sinks", str(sinks)]
         command += ["--changes", str(changes), "--turns", str(turns)]
         return self.asked(command)
 
     def reviews(self, asked, count):
-        """What one answer cost, in µs."""
+        """Returns the cost of one answer, in µs."""
         command = [gudgeon.LOAD, "--address", f"127.0.0.1:{self.port('https')}", "--ca", self.ca, "--path", "/validate"]
         command += ["--pid", str(self.process.pid), "--review", asked, "--wanted", "none", "--count", str(count), "--warm", "200"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=gudgeon.on(gudgeon.CLIENT_CORE)) as client:

@@ -109,7 +109,7 @@ class Server:
         return subprocess.Popen([*command, "--pid", str(self.process.pid)], stdout=subprocess.PIPE, preexec_fn=on(CLIENT_CORE))
 
     def answered(self, client):
-        """What it says; a client that fails ends everything."""
+        """Returns its output; a client that fails ends the measurement."""
         with client:
             output = self.output(client)
         if client.returncode != 0:
@@ -415,7 +415,7 @@ GROWTH = {
 
 
 def growth(folder, rounds, count):
-    """What a review costs at each size, in µs."""
+    """Returns the cost of a review at each size, in µs."""
     lines = {what: {} for what in GROWTH}
     with contextlib.ExitStack() as stack:
         plain = stack.enter_context(Injector(folder, "grows", *FRAGMENT))

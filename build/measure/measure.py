@@ -187,7 +187,7 @@ class Running:
         return result
 
     def line(self):
-        """What the child says next, without its first word."""
+        """Returns the child's next line, without its first word."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while True:
             while b"\n" in self.rest:
@@ -307,7 +307,7 @@ def idle(managers, seconds):
 
 
 def answers(port):
-    """Whether a readiness probe is answered with 200; a connection of its own, as kubelet's."""
+    """Returns true if a readiness probe is answered with 200; a connection of its own, as kubelet's."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=10) as probe:
         probe.sendall(b"GET /healthz/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = b""

@@ -32,7 +32,7 @@ def against(figures, name, base, of=measure.medians):
 def starts(folder, static):
     """The paired ratio on each medium."""
     found = {}
-    # What others have written goes to the disk now, and not while files are made there.
+    # Pending writes of others go to the disk now, and not while files are made there.
     os.sync()
     for name, medium in measure.MEDIA.items():
         os.mkdir(f"{folder}/{name}")
@@ -42,7 +42,7 @@ def starts(folder, static):
 
 
 def quiet(seconds):
-    """What an idle agent has and does."""
+    """Measures an idle agent."""
     with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder:
         proxy = measure.Proxy("pintle proxy", folder)
         found = measure.idle([proxy], seconds)[proxy.name]
@@ -51,7 +51,7 @@ def quiet(seconds):
 
 
 def ratios():
-    """What is timed, each once: what is over is over."""
+    """Measures the timed promises, each once."""
     with tempfile.TemporaryDirectory(dir=measure.QUIET_PLACE) as folder:
         return timed(folder, measure.Proxy("pintle proxy", folder))
 

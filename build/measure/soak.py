@@ -18,7 +18,7 @@ PROBES = int(sys.argv[3])
 SLICE = 5
 # At least so many of them.
 LOOKS = 6
-# What is asked for beside the probes, one after the other.
+# The pages that are requested beside the probes, one after the other.
 OTHERS = ["/status", "/metrics", "/", "/healthz/live", "/stats/prometheus?usedonly", "/nothing"]
 COUNTER = 'pintle_probes_total{kind="readiness",result="%s"} '
 BAD = re.compile(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)")

@@ -1,4 +1,4 @@
-//! "Did you mean": the known name nearest to one that does not exist.
+//! "Did you mean": the known name nearest to an unknown one.
 
 /// More than so many letters apart is another word.
 const FARTHEST: usize = 3;
@@ -18,7 +18,7 @@ pub(crate) fn nearest<'name>(
         .map(|(_, name)| name)
 }
 
-/// As [`distance`]; `None` if so much of what is written is another letter that it hardly means the name.
+/// As [`distance`]; `None` if so many letters differ that the text hardly means the name.
 pub(crate) fn near(written: &str, known: &str) -> Option<usize> {
     let letters = written.chars().count();
     distance(written, known).filter(|far| far.saturating_mul(2) <= letters)

@@ -65,7 +65,7 @@ impl Finding {
         }
     }
 
-    /// Warns of a deprecation; `instead` says what to use, or until when it counts.
+    /// Warns of a deprecation; `instead` names the replacement, or the last release that reads the field.
     pub fn deprecated(path: impl Into<String>, instead: &str) -> Self {
         Self {
             kind: FindingKind::Deprecated,
@@ -113,7 +113,7 @@ impl Finding {
 }
 
 /// Findings up to a bound, beyond which they are counted. Errors and warnings have one each: an object with many warnings must
-/// not lose what it is refused for.
+/// not lose the cause of its refusal.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     kept: Vec<Finding>,
@@ -193,12 +193,12 @@ impl fmt::Display for FindingList<'_> {
 }
 
 /// Maximum length of a key or value in a message.
-const SHOWN: usize = 256;
+const MAX_SHOWN: usize = 256;
 
 /// Goes on to a field, or to a key of a map: `.name`, or `["a/b"]` where it has other letters.
 pub fn push_key(path: &mut String, key: &str) {
     let simple = !key.is_empty()
-        && key.len() <= SHOWN
+        && key.len() <= MAX_SHOWN
         && key
             .bytes()
             .all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, b'-' | b'_'));
@@ -224,7 +224,7 @@ pub fn push_index(path: &mut String, index: usize) {
 /// A value as a message shows it: in quotes, escaped as JSON has it, and short.
 #[must_use]
 pub fn quoted(text: &str) -> String {
-    let (head, mark) = excerpt(text, SHOWN);
+    let (head, mark) = excerpt(text, MAX_SHOWN);
     serde_json::Value::String(format!("{head}{mark}")).to_string()
 }
 

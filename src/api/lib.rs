@@ -1,21 +1,21 @@
 //! `api`: the vocabulary of the mesh. Types from the `.proto` files beside this file, their proto JSON, their defaults and
-//! what makes a value valid. Packages, names and numbers are those of Istio's API, so that the wire is the same.
+//! the rules for values. Packages, names and numbers are those of Istio's API, so that the wire is the same.
 //!
-//! # Who may know whom
+//! # Dependencies
 //!
 //! ```text
 //! api ◄── transform, inject, xds, mcp ◄── sources ◄── gudgeon
 //! ```
 //!
-//! This crate knows none of the others. It is pure: no socket, no file, no clock, no environment and no tokio; what it judges
-//! is an argument, and equal input gives equal output.
+//! This crate knows none of the others. It is pure: no socket, no file, no clock, no environment and no tokio; all input is an
+//! argument, and equal input gives equal output.
 //!
 //! # Map
 //!
 //! Each room uses only rooms above it.
 //!
 //! * `backoff`: the wait before the next try. `debounce`: changes that are handled as one. `log_repeats`: an event that repeats is
-//!   logged ever more rarely. `text`: texts of others, shortened. `redact`: messages without what they quote.
+//!   logged ever more rarely. `text`: texts of others, shortened. `redact`: messages without their quotations.
 //! * `count`: numbers in messages. `duration` and `timestamp`: both in proto JSON. `version`: versions by content. `size`: the size of
 //!   an object whose lists multiply. `names`: names of hosts and of objects. `did_you_mean`: the known name that a typing error meant.
 //!   `url`: URLs without their credentials. `proxy_ports`: the ports of a proxy's own, and whose each is. `well_known`: the names that
@@ -30,20 +30,20 @@
 //!
 //! # From text to a type
 //!
-//! [`yaml`] makes a tree, bounded; [`config`] holds it against the table of a message ([`schema`]) and says the path of what
-//! is wrong; `overlay` lays it over defaults; the type comes off the [`wire`], and goes back to JSON that way.
+//! [`yaml`] makes a tree, bounded; [`config`] holds it against the table of a message ([`schema`]) and reports the path of
+//! each error; `overlay` lays it over defaults; the type comes off the [`wire`], and goes back to JSON that way.
 //!
 //! A new kind takes a `.proto` file, a row in `config/kinds.rs` and a file in `config/rules`. A kind that discovery acts on also takes
 //! a file of notes, a line of [`discovery_kinds`], which is its field of [`model::World`], a file in `xds/rules`, and fields of the
 //! scope in `xds/scope`.
 //!
-//! Objects of rules need no type: what is wrong with their JSON is found, all of it, and bytes are made of it and back.
+//! Objects of rules need no type: their JSON is checked completely, and encoded to bytes and back.
 //!
-//! [`envoy`] knows Envoy's own messages by their descriptors: what users write of them becomes bytes, and bytes are merged.
+//! [`envoy`] knows Envoy's own messages by their descriptors: it encodes users' text to bytes, and merges bytes.
 //!
-//! [`size`] bounds what an object comes to where its lists multiply.
+//! [`size`] bounds objects whose lists multiply.
 //!
-//! [`model`] is the other half: what the registries make of all that, as plain values.
+//! [`model`] is the other half: the results of the registries, as plain values.
 
 #![forbid(unsafe_code)]
 

@@ -12,7 +12,7 @@ pub const fn should_log_repeat(count: u64) -> bool {
 pub struct LogRepeatLimiter {
     /// The last messages, the latest at the end.
     recent: Vec<RepeatedMessage>,
-    /// The number of messages that were none of the recent ones.
+    /// The number of messages beyond the recent ones.
     fresh: u64,
     total: u64,
 }
@@ -25,7 +25,7 @@ struct RepeatedMessage {
 
 /// Messages that may take turns, each with a count of its own.
 const MOST_RECENT: usize = 8;
-/// Fresh messages that are logged whatever the total: more of them have a part that changes each time, such as a port.
+/// Fresh messages that are always logged: more of them have a part that changes each time, such as a port.
 const MOST_FRESH: u64 = 64;
 
 impl LogRepeatLimiter {

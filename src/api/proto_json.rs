@@ -31,7 +31,7 @@ pub(crate) fn canonical(value: f64) -> Json {
     // Minus zero is no integer.
     let is_whole =
         value.fract() == 0.0 && value.abs() <= EXACT && value.to_bits() != (-0.0_f64).to_bits();
-    let whole = if is_whole { whole_of(value) } else { None };
+    let whole = if is_whole { integer_of(value) } else { None };
     match whole.and_then(|whole| i64::try_from(whole).ok()) {
         Some(whole) => Json::from(whole),
         None => Number::from_f64(value).map_or(Json::Null, Json::Number),
@@ -39,7 +39,7 @@ pub(crate) fn canonical(value: f64) -> Json {
 }
 
 /// A double without a fraction as an integer; `None` for any other.
-pub(crate) fn whole_of(value: f64) -> Option<i128> {
+pub(crate) fn integer_of(value: f64) -> Option<i128> {
     // No integer of protobuf is as large: the range check refuses it either way.
     const MOST: f64 = 1e30;
     if value.fract() != 0.0 || value.abs() > MOST {

@@ -2,7 +2,7 @@
 //!
 //! Resources, the mesh configuration and injection ask three questions of them, and so use different parts:
 //!
-//! * Discovery asks which ports a listener of a service would be in the way of: [`LISTENED`], and what a mesh configuration says
+//! * Discovery asks which ports a listener of a service would be in the way of: [`LISTENED`], and the ports of a mesh configuration
 //!   instead. A service may be at [`OF_OTHER_AGENTS`]: pintle listens at none of these, and clients elsewhere call it there.
 //! * `proxyListenPort` is checked against [`LISTENED`] but for [`OUTBOUND`], which is that field's own default.
 //! * Injection asks which port of an annotation no application can have: [`LISTENED`] and [`OF_OTHER_AGENTS`]. A proxy image may be

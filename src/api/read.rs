@@ -1,7 +1,7 @@
 //! Trees of YAML, and JSON, as messages that have a type: by the table of each (`config`), through the wire.
 //!
-//! Files of the mesh outlive releases: what their table lacks is remembered by its path and left out. The first thing that is
-//! wrong is said, with its line.
+//! Files of the mesh outlive releases: unknown fields are remembered by their paths and left out. The first error is reported, with
+//! its line.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub struct Invalid {
 
 impl Invalid {
     /// An error of the text as a whole, without path or line.
-    pub(crate) fn whole(cause: impl fmt::Display) -> Self {
+    pub(crate) fn of_text(cause: impl fmt::Display) -> Self {
         Self {
             path: String::new(),
             line: 0,
@@ -101,18 +101,18 @@ pub(crate) fn json(message: &'static Message, value: &Json) -> Result<Read, Find
     })
 }
 
-/// The type of what was read.
+/// Decodes canonical JSON to its type.
 pub(crate) fn typed<T: Typed>(read: &Json) -> Result<T, Invalid> {
     let bytes = wire::encode(T::MESSAGE, read);
-    T::decode(bytes.as_slice()).map_err(Invalid::whole)
+    T::decode(bytes.as_slice()).map_err(Invalid::of_text)
 }
 
-/// A message as proto JSON: lowerCamel names, what is unset left out.
+/// Returns a message as proto JSON: lowerCamel names, without unset fields.
 pub(crate) fn to_json<T: Typed>(message: &T) -> Result<Map<String, Json>, Invalid> {
     match wire::decode(T::MESSAGE, &message.encode_to_vec()) {
         Ok(Json::Object(fields)) => Ok(fields),
         Ok(_) => Ok(Map::new()),
-        Err(malformed) => Err(Invalid::whole(malformed)),
+        Err(malformed) => Err(Invalid::of_text(malformed)),
     }
 }
 

@@ -8,7 +8,7 @@
 pub const SERVICE_PORTS: usize = 4_096;
 
 /// hosts × ports × endpoints of one ServiceEntry, and the same with its addresses and with its `subjectAltNames`, in places: 100,000
-/// are some 5 MB in every proxy. Chosen with [`SERVICE_PORTS`]: ten times what the largest mesh that is promised has.
+/// are some 5 MB in every proxy. Chosen with [`SERVICE_PORTS`]: ten times the figure of the largest mesh that is promised.
 pub const SERVICE_PLACES: usize = 100_000;
 
 /// The most bytes of a text that stands in an answer for each place: longer is no name, no locality and no identity.
@@ -49,7 +49,7 @@ pub(crate) fn text(text: &str) -> Option<String> {
 
 /// The lengths of a ServiceEntry's lists.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ServiceEntry {
+pub(crate) struct EntrySizes {
     pub(crate) hosts: usize,
     pub(crate) ports: usize,
     /// The number of ports that are not HTTP.
@@ -63,8 +63,8 @@ pub(crate) struct ServiceEntry {
     pub(crate) names: usize,
 }
 
-impl ServiceEntry {
-    /// Returns the field that is too much, with the cause. Every reader of ServiceEntries refuses it in these words.
+impl EntrySizes {
+    /// Returns the field that is too large, with the cause. Every reader of ServiceEntries refuses it in these words.
     pub(crate) fn too_much(&self) -> Option<(&'static str, String)> {
         let Self { hosts, ports, .. } = *self;
         let pairs = hosts.saturating_mul(ports);
@@ -114,12 +114,12 @@ mod tests {
     fn the_last_that_fits_and_the_first_that_does_not() {
         let field = |sizes: [usize; 4]| {
             let [hosts, ports, endpoints, addresses] = sizes;
-            let sizes = ServiceEntry {
+            let sizes = EntrySizes {
                 hosts,
                 ports,
                 endpoints,
                 addresses,
-                ..ServiceEntry::default()
+                ..EntrySizes::default()
             };
             sizes.too_much().map(|(field, _)| field)
         };
@@ -143,12 +143,12 @@ mod tests {
 
     #[test]
     fn listeners_and_names_have_a_bound_of_their_own() {
-        let one = ServiceEntry {
+        let one = EntrySizes {
             hosts: 1,
             ports: 4_096,
-            ..ServiceEntry::default()
+            ..EntrySizes::default()
         };
-        let field = |one: ServiceEntry| one.too_much().map(|(field, _)| field);
+        let field = |one: EntrySizes| one.too_much().map(|(field, _)| field);
         for (streams, plain, expected) in [
             (4_096, 1, None),
             (4_096, 2, Some("addresses")),
@@ -157,7 +157,7 @@ mod tests {
             (0, 24, None),
         ] {
             let addresses = plain.min(24);
-            let one = ServiceEntry {
+            let one = EntrySizes {
                 streams,
                 plain,
                 addresses,
@@ -166,7 +166,7 @@ mod tests {
             assert_eq!(field(one), expected, "{streams} × {plain}");
         }
         for (names, expected) in [(24, None), (25, Some("subjectAltNames"))] {
-            assert_eq!(field(ServiceEntry { names, ..one }), expected, "{names}");
+            assert_eq!(field(EntrySizes { names, ..one }), expected, "{names}");
         }
     }
 

@@ -23,7 +23,7 @@ pub fn excerpt(text: &str, most: usize) -> (&str, &'static str) {
 }
 
 /// Returns true for a character that changes how the text around it is shown: a control character, which may move the cursor of a
-/// terminal, the end of a line or paragraph, and one that turns the direction of writing, which shows words in another order.
+/// terminal, the end of a line or paragraph, and a mark that turns the direction of writing, which shows words in another order.
 #[must_use]
 pub fn is_control(letter: char) -> bool {
     letter.is_control() || is_directional(letter)

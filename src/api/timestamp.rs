@@ -7,7 +7,7 @@ const DAY: i64 = 86_400;
 const FIRST: i64 = -62_135_596_800;
 const LAST: i64 = 253_402_300_799;
 
-/// `2020-01-02T03:04:05.678Z`, or with an offset. `None` for what is no moment.
+/// `2020-01-02T03:04:05.678Z`, or with an offset. `None` for any other text.
 #[must_use]
 pub fn parse(text: &str) -> Option<Timestamp> {
     let (date, time) = text.split_once(['T', 't'])?;

@@ -2,15 +2,15 @@
 
 use std::borrow::Cow;
 
-/// Replaces what is redacted.
-const HIDDEN: &str = "…";
+/// The text in place of user and password.
+const REDACTED: &str = "…";
 /// Bytes of a URL in which a password may go on. Chosen: a text with many beginnings of URLs is read in time.
 const LONGEST: usize = 512;
-/// Characters that end the authority of a URL: those of RFC 3986, and what ends a URL within a text.
+/// Characters that end the authority of a URL: those of RFC 3986, and those that end a URL within a text.
 const ENDS: [char; 5] = ['/', '?', '#', '"', ' '];
 
 /// Returns the text without the user and the password of any URL in it (RFC 3986, 3.2.1). Where a password has an unescaped
-/// slash, everything up to the last `@` of the URL is redacted.
+/// slash, the text up to the last `@` of the URL is redacted.
 #[must_use]
 pub fn without_credentials(text: &str) -> Cow<'_, str> {
     let Some((before, after)) = text.split_once("://") else {
@@ -21,7 +21,7 @@ pub fn without_credentials(text: &str) -> Cow<'_, str> {
     loop {
         let begin = rest.len() - after_user(rest).len();
         if begin > 0 {
-            out.push_str(HIDDEN);
+            out.push_str(REDACTED);
             out.push('@');
         }
         rest = rest.get(begin..).unwrap_or_default();
@@ -36,7 +36,7 @@ pub fn without_credentials(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The host and what follows it.
+/// Returns the host and the rest.
 fn after_user(rest: &str) -> &str {
     let url = crate::text::cut(rest, LONGEST);
     let url = url

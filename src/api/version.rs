@@ -1,5 +1,5 @@
-//! Versions are content: what is equal has one version on every replica and after a restart, so that a client that comes
-//! back with it is told nothing.
+//! Versions are content: equal resources have one version on every replica and after a restart, so that a client that comes
+//! back with it gets nothing new.
 //!
 //! The version of a set is the sum of its members' versions. So it does not depend on their order, and a change of one member
 //! among many costs one subtraction and one addition. A member's version covers its name, for its bytes have it.

@@ -287,7 +287,7 @@ pub(crate) fn validate(
 ///
 /// # Errors
 ///
-/// The value is invalid; the error says what is wanted.
+/// The value is invalid; the error names the valid values.
 pub(crate) fn parameter(name: &str, value: &str) -> Result<(), String> {
     let valid = match name {
         "readinessInitialDelaySeconds" | "readinessPeriodSeconds" | "readinessFailureThreshold" => {

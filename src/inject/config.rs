@@ -445,7 +445,7 @@ mod tests {
             ),
             (
                 "apiVersion: apps/v1\nkind: Deployment\nspec: {}",
-                "this is an object of Kubernetes (Deployment), not its file: the file is what a ConfigMap has in data.config",
+                "this is an object of Kubernetes (Deployment), not its file: the file has the text of data.config of a ConfigMap",
             ),
         ];
         for (text, wanted) in rows {

@@ -93,8 +93,8 @@ impl Configuration {
                 }
                 // The image is one template's, and others add to its container.
                 let is_guess = made.iter().any(layer::makes_proxy)
-                    && self.agents.guesses(layer::made_release(&made));
-                // Whoever names an image for the built-in template means an agent of today, and has no template that says more.
+                    && self.agents.guesses(layer::proxy_release(&made));
+                // An image for the built-in template has an agent of today, and there is no template of the user's to tell more.
                 if is_guess && !self.is_built_in() {
                     warnings.push(self.guess());
                 }

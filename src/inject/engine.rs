@@ -9,7 +9,7 @@ use crate::config::{Configuration, Mode};
 use crate::data::{Owner, Proxy};
 use crate::decision::{self, Policy};
 use crate::fragment::{self, Fragment};
-use crate::injection::{Injection, PodProxy, StopReason};
+use crate::injection::{InjectedPod, Injection, PodProxy, StopReason};
 use crate::interface::{NativeSidecars, Origin, Outcome, Request, Review, ReviewTrace, reason};
 use crate::labels::{self, Labels};
 use crate::native_sidecar;
@@ -182,9 +182,9 @@ impl Injection<'_> {
             ..Status::default()
         };
         match self.fragment_pod(template, render_cache, now) {
-            Ok((pod, status, replaced_elements)) => {
-                self.trace.native = self.native && native_sidecar::is_native(&pod);
-                self.finish(pod, &status, &replaced_elements)
+            Ok(injected) => {
+                self.trace.native = self.native && native_sidecar::is_native(&injected.pod);
+                self.finish(injected)
             }
             Err(stop) => self.stop(stop),
         }
@@ -195,7 +195,7 @@ impl Injection<'_> {
         template: &Template,
         render_cache: &RenderCache<Fragment>,
         mut now: Status,
-    ) -> Result<(Value, Status, reinject::ReplacedElements), StopReason> {
+    ) -> Result<InjectedPod, StopReason> {
         let mut made = self.sent.clone();
         // Early Istios left no status that can be read, but always the same names.
         let earlier = Status::of(self.sent).unwrap_or_else(Status::legacy);
@@ -230,7 +230,11 @@ impl Injection<'_> {
             native_sidecar::order_fragment(&mut made, &now, self.holds());
         }
         self.warn_of_core_dumps(&now);
-        Ok((made, now, replaced_elements))
+        Ok(InjectedPod {
+            pod: made,
+            status: now,
+            replaced_elements,
+        })
     }
 
     /// Returns the pod, and the fragment that the template prints for it.

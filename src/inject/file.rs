@@ -7,8 +7,8 @@ use crate::selector::Selector;
 use crate::template::Delimiters;
 use crate::yaml::{self, Node, Value as Tree};
 
-/// The form in which the agent takes the application's probes. Each takes what those before it take by name, and an agent ends
-/// at the start if it gets more.
+/// The form in which the agent takes the application's probes. Each form includes the earlier ones, and an agent ends at the start
+/// if it gets a later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Probers {
     /// For agents up to 1.4: the bare httpGet of readiness and liveness.
@@ -166,7 +166,7 @@ fn object(entries: &[(String, Node)]) -> Result<(), String> {
     let where_it_is = if has_file {
         "the file is its data.config"
     } else {
-        "the file is what a ConfigMap has in data.config"
+        "the file has the text of data.config of a ConfigMap"
     };
     let kind = text(kind).unwrap_or_default();
     Err(format!(

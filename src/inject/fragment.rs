@@ -49,7 +49,7 @@ impl Fragment {
                 drop_restart_policy: true,
                 ..TypingOptions::default()
             };
-            let typed = report.below(place(key), |report| {
+            let typed = report.below(value_index(key), |report| {
                 output_types::typed(node, kind, key, reading, report)
             });
             if let Some(value) = typed.map_err(|mistake| mistake.to_string())? {
@@ -211,7 +211,7 @@ impl TextTree for Fragment {
 }
 
 /// The index of a key's value.
-fn place(key: &str) -> usize {
+fn value_index(key: &str) -> usize {
     let list = PodList::ALL.iter().position(|list| list.name() == key);
     list.unwrap_or(match key {
         "dnsConfig" => DNS_CONFIG,

@@ -1,4 +1,4 @@
-//! One injection while it is made: what both ways of injecting have in common.
+//! One injection under way: the parts that fragments and overlays share.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(crate) struct Injection<'a> {
     pub(crate) warnings: Warnings,
     /// Unknown fields that were pruned from the template's output.
     pub(crate) pruned: Vec<String>,
-    /// The trace for pages, whatever the outcome.
+    /// The trace for pages, of every outcome.
     pub(crate) trace: &'a mut ReviewTrace,
 }
 
@@ -85,7 +85,7 @@ impl Configuration {
         Ok(proxy)
     }
 
-    /// An annotation of the pod, as templates see it: what the configuration sets is set already.
+    /// Returns an annotation of the pod as templates see it, with those that the configuration sets.
     pub(crate) fn annotation<'a>(&'a self, pod: &'a Value, name: &str) -> Option<&'a str> {
         let set = self.injected_annotations.get(name).map(String::as_str);
         set.or_else(|| pod::annotation(pod, name))
@@ -152,7 +152,7 @@ impl Injection<'_> {
     /// Prepares a pod, out of which an earlier injection was taken, for the templates. Returns its outline before that, and its owner.
     ///
     /// # Errors
-    /// The pod cannot be injected: what the earlier injection had replaced makes it invalid, or its names are no text of YAML.
+    /// The pod cannot be injected: the values that the earlier injection had replaced make it invalid, or its names are no text of YAML.
     pub(crate) fn prepare(
         &self,
         made: &mut Value,
@@ -262,19 +262,19 @@ impl Injection<'_> {
         self.trace.pruned = self.pruned.len();
     }
 
-    pub(crate) fn finish(
-        mut self,
-        pod: Value,
-        status: &Status,
-        replaced_elements: &reinject::ReplacedElements,
-    ) -> Outcome {
+    pub(crate) fn finish(mut self, injected: InjectedPod) -> Outcome {
+        let InjectedPod {
+            pod,
+            status,
+            replaced_elements,
+        } = injected;
         // The API server would take such a pod, and its proxy never start.
         if let Some(cause) = variables::too_long(&pod) {
             return self.stop(StopReason::Pod(cause));
         }
         self.note_pruned();
         let warnings = self.warnings.into_vec();
-        let operations = json_patch::diff_replacing(self.sent, &pod, replaced_elements);
+        let operations = json_patch::diff_replacing(self.sent, &pod, &replaced_elements);
         let (count, text) = (operations.len(), json_patch::to_text(&operations));
         // An earlier injection of the same version is there, and complete.
         if count == 0 {
@@ -298,6 +298,14 @@ impl Injection<'_> {
             pod,
         }))
     }
+}
+
+/// A pod after its injection.
+pub(crate) struct InjectedPod {
+    pub(crate) pod: Value,
+    pub(crate) status: Status,
+    /// The elements of lists that the patch replaces whole.
+    pub(crate) replaced_elements: reinject::ReplacedElements,
 }
 
 /// Parses a template's output; errors have their line, and that line's text.

@@ -167,7 +167,7 @@ pub struct ReviewTrace {
     pub version: String,
     /// The proxy is, or already was, a native sidecar.
     pub native: bool,
-    /// Number of fields that were pruned from the templates' output, whatever the outcome.
+    /// The number of fields that were pruned from the templates' output, in every outcome.
     pub pruned: usize,
 }
 

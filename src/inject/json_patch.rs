@@ -1,8 +1,8 @@
 //! The difference of two pods as a JSON Patch (RFC 6902).
 //!
 //! Operations apply in order to the object exactly as it was sent, so every index is the one at that moment. The order is fixed:
-//! elements taken out of lists, elements put in, other fields of the spec, annotations, labels, and last what changes within
-//! elements that stay (probes). Both ways of injecting end here.
+//! elements taken out of lists, elements put in, other fields of the spec, annotations, labels, and last changes within elements
+//! that stay (probes). Both ways of injecting end here.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -1,4 +1,4 @@
-//! One layer that an overlay is made of: the typed output of a template, which names it makes, and what it does to a pod's lists.
+//! One layer of an overlay: the typed output of a template, the names of its elements, and its effect on a pod's lists.
 
 use std::collections::BTreeSet;
 
@@ -83,8 +83,8 @@ fn metadata(entries: &[(String, Node)], report: &mut TypingReport) -> Result<Val
     Ok(Value::Object(made))
 }
 
-/// The names that the templates make, in their order, each once.
-pub(crate) fn made_names(layers: &[Value]) -> ByList<Vec<String>> {
+/// Returns the names of the elements that the templates add, in their order, each once.
+pub(crate) fn element_names(layers: &[Value]) -> ByList<Vec<String>> {
     ByList::from_fn(|list| {
         let mut names: Vec<String> = Vec::new();
         let mut seen = BTreeSet::new();
@@ -115,8 +115,8 @@ pub(crate) fn end_what_must_end(layer: &mut Value) {
     }
 }
 
-/// The release of the proxy that the templates make.
-pub(crate) fn made_release(layers: &[Value]) -> Release {
+/// Returns the release of the templates' proxy.
+pub(crate) fn proxy_release(layers: &[Value]) -> Release {
     let lists = layers
         .iter()
         // The image of the upper layer wins in the merge.

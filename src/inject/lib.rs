@@ -19,7 +19,7 @@
 //!   scalars. `selector`: label selectors. `yaml_safe`: characters that a pod's author may not use in text that templates paste.
 //!   `json_eq`: equality of JSON; `operation` and `json_patch`: a JSON Patch, and the difference of two pods as one.
 //! * `warnings`: warnings for a pod's author. `decision`: whether a pod is injected. `status`: the status annotation.
-//!   `protected_containers`: what users may not change. `template_names`: names that are templates'. `merge`: a strategic merge.
+//!   `protected_containers`: settings that users may not change. `template_names`: names that are templates'. `merge`: a strategic merge.
 //!   `native_sidecar`: native sidecars. `concurrency`: threads of the proxy.
 //! * `value`: values of templates, and the budget of a rendering. `data`: the data of a template under Go's names. `labels`: labels of a
 //!   workload. `template`: Go's text/template with Istio's functions.

@@ -114,7 +114,7 @@ fn list(name: &str, under: &mut Vec<Value>, mut over: Vec<Value>, kind: Kind, la
         if over.iter().any(is_marker) {
             under.clear();
         }
-        // Without the key an element is none of those with an empty one.
+        // An element without the key does not match one with an empty key.
         let identity = |element: &Value| element.get(key).map(|_| pod::identity(element, key));
         let mut gone = HashSet::new();
         over.retain(|element| {

@@ -1,4 +1,4 @@
-//! Native sidecars: the proxy as an init container that stays (Kubernetes 1.28), and the order of what starts a pod.
+//! Native sidecars: the proxy as an init container that stays (Kubernetes 1.28), and the order in which containers start.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ const INIT: &str = "istio-init";
 const VALIDATION: &str = "istio-validation";
 pub(crate) const CORE_DUMP: &str = "enable-core-dump";
 
-/// Moves the proxy from the containers to the init containers; one that is an init container already stays as it is.
+/// Moves the proxy from the containers to the init containers; a proxy that is an init container already stays as it is.
 pub(crate) fn convert(pod: &mut Value, port: Option<u16>) {
     let Some(containers) = pod::existing_list_mut(pod, PodList::Containers) else {
         return;
@@ -41,8 +41,8 @@ pub(crate) fn convert(pod: &mut Value, port: Option<u16>) {
     }
 }
 
-/// Returns true if a proxy among the init containers is one that stays; makes it one if `is_native`. A user's own may be one that
-/// ends, and no pod would start: Istio leaves two containers of that name, which API servers refuse.
+/// Returns true if a proxy among the init containers restarts always; sets that if `is_native`. A user's own proxy may be a container
+/// that ends, and the pod would never start: Istio leaves two containers of that name, which API servers refuse.
 pub(crate) fn stays(pod: &mut Value, is_native: bool) -> bool {
     let init = pod::existing_list_mut(pod, PodList::InitContainers);
     let mut proxies = init.into_iter().flatten();
@@ -129,7 +129,7 @@ pub(crate) fn ordered(pod: &Value, hold: bool) -> Option<Value> {
     Some(made)
 }
 
-/// Moves to the front the containers that fragments of Istio 1.6 to 1.8 have there: the one that validates redirection, and
+/// Moves to the front the containers that fragments of Istio 1.6 to 1.8 have there: the container that validates redirection, and
 /// the proxy if the application is held until it has started. All others keep the fragment's order.
 pub(crate) fn order_fragment(pod: &mut Value, status: &Status, hold: bool) {
     if let Some(list) = pod::existing_list_mut(pod, PodList::InitContainers) {

@@ -5,7 +5,7 @@ use std::fmt;
 /// The cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OutputError {
-    /// An element with the name of another. The pod may be the cause: its annotation may name one that the template adds.
+    /// An element has the name of another one. The pod may be the cause: its annotation may name an element that the template adds.
     Duplicate {
         list: String,
         index: usize,

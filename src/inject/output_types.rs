@@ -63,7 +63,7 @@ impl TypingReport {
     }
 }
 
-/// A value that cannot be what its place wants.
+/// A value that cannot be converted to the type of its field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TypeError {
     pub(crate) path: String,
@@ -160,15 +160,15 @@ impl Reader<'_> {
                     .map_err(|cause| path.error(cause))
             }
             (_, yaml::Value::Map(_)) => {
-                Err(path.error(format!("want {}, got an object", wanted(kind))))
+                Err(path.error(format!("want {}, got an object", type_name(kind))))
             }
             (_, yaml::Value::List(_)) => {
-                Err(path.error(format!("want {}, got a list", wanted(kind))))
+                Err(path.error(format!("want {}, got a list", type_name(kind))))
             }
         }
     }
 
-    /// The value of what becomes the `step`th part.
+    /// Reads the value at the `step`th position.
     fn below(
         &mut self,
         step: usize,
@@ -271,7 +271,7 @@ fn directive(key: &str, node: &Node) -> Result<(), String> {
 
 /// A scalar that is not null, as its place wants it.
 fn scalar(found: &Scalar, kind: Kind) -> Result<Value, String> {
-    let refused = || format!("want {}, got {}", wanted(kind), described(found));
+    let refused = || format!("want {}, got {}", type_name(kind), described(found));
     match kind {
         Kind::Text | Kind::Quantity => Ok(Value::String(found.text.clone())),
         Kind::Boolean => found.boolean().map(Value::Bool).ok_or_else(refused),
@@ -290,14 +290,14 @@ fn scalar(found: &Scalar, kind: Kind) -> Result<Value, String> {
     }
 }
 
-fn wanted(kind: Kind) -> &'static str {
+fn type_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Text => "a string",
         Kind::Boolean => "a boolean",
         Kind::Integer | Kind::Number => "a number",
         Kind::Quantity => "a quantity",
         Kind::IntegerOrText => "a number or a string",
-        Kind::Any => "anything",
+        Kind::Any => "any value",
         Kind::List(_) => "a list",
         Kind::Map(_) | Kind::Object(_) => "an object",
     }
@@ -371,8 +371,8 @@ fn check(value: &Value, kind: Kind, path: &Path<'_>, depth: usize) -> Result<(),
             } else {
                 ""
             };
-            let (wanted, got) = (wanted(kind), of_json(other));
-            Err(path.error(format!("want {wanted}, got {got}{advice}")))
+            let (want, got) = (type_name(kind), of_json(other));
+            Err(path.error(format!("want {want}, got {got}{advice}")))
         }
     }
 }

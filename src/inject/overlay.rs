@@ -8,9 +8,8 @@ use serde_json::Value;
 
 use crate::annotations::{self, INTERCEPTION_MODE, REWRITE_PROBES, STATUS_PORT, TEMPLATES};
 use crate::data::Owner;
-use crate::file::Probers;
 use crate::fragment::{self, set_annotations};
-use crate::injection::{Injection, StopReason};
+use crate::injection::{InjectedPod, Injection, StopReason};
 use crate::interface::{Outcome, reason};
 use crate::labels;
 use crate::layer;
@@ -106,16 +105,16 @@ pub(crate) fn inject(mut injection: Injection<'_>, set: &TemplateSet) -> Outcome
     injection.trace.templates = names.collect();
     injection.trace.version.clone_from(&chosen.version);
     match injection.overlay_pod(set, &chosen) {
-        Ok((pod, status)) => {
-            injection.trace.native = native_sidecar::is_native(&pod);
-            injection.finish(pod, &status, &ReplacedElements::new())
+        Ok(injected) => {
+            injection.trace.native = native_sidecar::is_native(&injected.pod);
+            injection.finish(injected)
         }
         Err(stop) => injection.stop(stop),
     }
 }
 
 /// A pod without an earlier injection.
-struct Original {
+struct OriginalPod {
     pod: Value,
     /// The maps whose replaced values the status records.
     before: Value,
@@ -125,14 +124,21 @@ struct Original {
     role: ProxyRole,
 }
 
+/// The facts about the outputs of the chosen templates.
+struct TemplateFacts {
+    protected: ProtectedContainers,
+    release: Release,
+    role: ProxyRole,
+}
+
 impl Injection<'_> {
     fn overlay_pod(
         &mut self,
         set: &TemplateSet,
         chosen: &SelectedTemplates<'_>,
-    ) -> Result<(Value, Status), StopReason> {
+    ) -> Result<InjectedPod, StopReason> {
         let earlier = Status::of(self.sent).unwrap_or_default();
-        let Original {
+        let OriginalPod {
             pod: mut made,
             before,
             owner,
@@ -144,23 +150,24 @@ impl Injection<'_> {
         let mut now = Status {
             version: chosen.version.clone(),
             revision: Some(self.configuration.revision().to_owned()),
-            lists: layer::made_names(&layers),
+            lists: layer::element_names(&layers),
             ..Status::default()
         };
-        let protected = ProtectedContainers::of(&layers);
-        let release = layer::made_release(&layers);
+        let facts = TemplateFacts {
+            protected: ProtectedContainers::of(&layers),
+            release: layer::proxy_release(&layers),
+            role,
+        };
         let agents = self.configuration.agents;
         // Taken before the layers, which may set the label: only the user's own outranks the webhook's path.
         let own_network = pod::label(&made, labels::NETWORK).map(str::to_owned);
-        let own = self.put(&mut made, layers, (&protected, release, role), &mut now)?;
+        let own = self.put(&mut made, layers, &facts, &mut now)?;
         self.set_variables(&mut made, own_network.as_deref());
-        let probers = agents.probers(release);
-        let originals = &removal.originals;
-        self.connect(&mut made, (&own, &protected), &now, (probers, originals));
+        self.connect(&mut made, &own, &facts, &now, &removal.originals);
         let network = self.configuration.network(&self.request.proxy_envs);
         let network = network.filter(|_| agents.add_labels != Some(false));
         let network = network.map(|name| (labels::NETWORK, name));
-        let which = agents.labels(release);
+        let which = agents.labels(facts.release);
         let left_out = labels::add(&mut made, which, &owner, network.as_slice());
         self.warnings.extend(left_out);
         replaced_values::note(&mut now, &before, &made);
@@ -176,7 +183,11 @@ impl Injection<'_> {
         let hold = self.holds() && !native_sidecar::is_native(&made);
         native_sidecar::order_containers(&mut made, &now, hold);
         self.warn_of_core_dumps(&now);
-        Ok((made, now))
+        Ok(InjectedPod {
+            pod: made,
+            status: now,
+            replaced_elements: ReplacedElements::new(),
+        })
     }
 
     /// The pod without an earlier injection, and the outputs of the templates for it.
@@ -188,11 +199,11 @@ impl Injection<'_> {
         set: &TemplateSet,
         chosen: &SelectedTemplates<'_>,
         earlier: &Status,
-    ) -> Result<Original, StopReason> {
+    ) -> Result<OriginalPod, StopReason> {
         let mut names = TemplateNames::stock();
         let marks = (self.pruned.len(), self.warnings.mark());
         let mut found = self.original_by(set, chosen, earlier, &names)?;
-        let made = layer::made_names(&found.layers);
+        let made = layer::element_names(&found.layers);
         if !names.learn(&mut found.removal.withheld, &made) {
             return Ok(found);
         }
@@ -208,14 +219,14 @@ impl Injection<'_> {
         chosen: &SelectedTemplates<'_>,
         earlier: &Status,
         names: &TemplateNames,
-    ) -> Result<Original, StopReason> {
+    ) -> Result<OriginalPod, StopReason> {
         let mut made = self.sent.clone();
         let removal = uninject(&mut made, earlier, &chosen.version, names);
         let (before, owner) = self.prepare(&mut made, earlier)?;
         let pod = Arc::new(made);
         let ordered = native_sidecar::ordered(&pod, self.holds() && !self.native).map(Arc::new);
         let outputs = self.outputs(set, chosen, ordered.as_ref().unwrap_or(&pod), &owner)?;
-        Ok(Original {
+        Ok(OriginalPod {
             // The rendering has let go of it.
             pod: Arc::unwrap_or_clone(pod),
             before,
@@ -254,14 +265,14 @@ impl Injection<'_> {
         &mut self,
         made: &mut Value,
         layers: Vec<Value>,
-        (protected, release, role): (&ProtectedContainers, Release, ProxyRole),
+        facts: &TemplateFacts,
         now: &mut Status,
     ) -> Result<Overrides, StopReason> {
         let of_templates = now.lists.all_containers();
         let of_templates: BTreeSet<&str> = of_templates.map(String::as_str).collect();
         // Recorded as the user wrote them, before the template's fields go: the next pass restores these.
         let own = Overrides::of(made, |name| of_templates.contains(name));
-        protected.take_all(made, &mut self.warnings);
+        facts.protected.take_all(made, &mut self.warnings);
         let secrets = &mut now.lists.image_pull_secrets;
         // Pull secrets consist of a name alone: a pod that had one keeps it.
         let known = pod::list(made, PodList::ImagePullSecrets).iter();
@@ -273,12 +284,12 @@ impl Injection<'_> {
             moved |= layer::align(made, &mut layer);
             merge::lay(made, layer, root, Layer::Template);
         }
-        if release.gives_threads() {
+        if facts.release.gives_threads() {
             give_threads(made);
         }
-        own.lay(made, protected);
+        own.lay(made, &facts.protected);
         // A router redirects nothing.
-        let is_sidecar = role == ProxyRole::Beside;
+        let is_sidecar = facts.role == ProxyRole::Beside;
         let is_transparent = is_sidecar && self.is_transparent(made);
         own.give_user(made, is_transparent, &mut self.warnings);
         let is_native = self.native && is_sidecar;
@@ -325,9 +336,10 @@ impl Injection<'_> {
     fn connect(
         &mut self,
         made: &mut Value,
-        (own, protected): (&Overrides, &ProtectedContainers),
+        own: &Overrides,
+        facts: &TemplateFacts,
         now: &Status,
-        (probers, earlier): (Probers, &OriginalProbes),
+        earlier: &OriginalProbes,
     ) {
         let Some(port) = self.status_port(made) else {
             return;
@@ -337,7 +349,7 @@ impl Injection<'_> {
         self.merge_metrics(made, port);
         if rewrites {
             let rewriting = ProbeRewrite {
-                probers,
+                probers: self.configuration.agents.probers(facts.release),
                 port,
                 earlier,
             };
@@ -347,7 +359,8 @@ impl Injection<'_> {
                 let mut lists = put_in.iter();
                 let is_put_in = lists.any(|(known, names)| *known == list && names.contains(name));
                 // Beside rights, all other fields of the user's container are the template's.
-                let is_own = own.contains(name) && protected.get(name) != Some(Protection::Rights);
+                let is_own =
+                    own.contains(name) && facts.protected.get(name) != Some(Protection::Rights);
                 name == PROXY || (is_put_in && !is_own)
             };
             let originals = rewriting.rewrite(made, is_made, &mut self.warnings);

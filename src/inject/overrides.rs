@@ -1,4 +1,4 @@
-//! Containers of the user that a template also makes: what the user wrote wins, and is kept for the next pass.
+//! Containers that the user writes and a template makes, too: the user's fields win, and are recorded for the next pass.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 

@@ -10,7 +10,7 @@ use crate::pod::{self, LONGEST_VARIABLE, PodList};
 use crate::status::Status;
 use crate::warnings::Warnings;
 
-/// The variable of the proxy that holds the originals: path → what kubelet would have asked.
+/// The variable of the proxy with the original probes, by the path that replaces each.
 pub(crate) const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
 
 /// Original probes by path.
@@ -145,19 +145,19 @@ impl ProbeRewrite<'_> {
                 if is_made(list, &name) {
                     continue;
                 }
-                for place in PROBE_FIELDS {
-                    self.place(container, &name, place, &mut originals, warnings);
+                for field in PROBE_FIELDS {
+                    self.rewrite_probe(container, &name, field, &mut originals, warnings);
                 }
             }
         }
         originals.probes
     }
 
-    fn place(
+    fn rewrite_probe(
         &self,
         container: &mut Value,
         name: &str,
-        place: ProbeField,
+        field: ProbeField,
         originals: &mut BoundedProbes,
         warnings: &mut Warnings,
     ) {
@@ -165,14 +165,14 @@ impl ProbeRewrite<'_> {
             probe,
             handler,
             asked,
-        }) = self.written_probe(container, place)
+        }) = self.written_probe(container, field)
         else {
             return;
         };
-        if self.probers < place.since.max(first(handler)) {
+        if self.probers < field.since.max(first(handler)) {
             // Agents up to 1.4 never got more.
             if self.probers != Probers::Legacy {
-                warnings.push(|| format!("container {name}: {} has {handler}, which the probers of the configuration or of the image's release do not have there; it is left as it is", place.field));
+                warnings.push(|| format!("container {name}: {} has {handler}, which the probers of the configuration or of the image's release do not have there; it is left as it is", field.field));
             }
             return;
         }
@@ -182,23 +182,23 @@ impl ProbeRewrite<'_> {
                 .get("port")
                 .and_then(Value::as_str)
                 .unwrap_or_default();
-            warnings.push(|| format!("container {name}: {} names port {wanted:?}, which the container does not have; it is left as it is", place.field));
+            warnings.push(|| format!("container {name}: {} names port {wanted:?}, which the container does not have; it is left as it is", field.field));
             return;
         };
         // The API server refuses it where it sees it.
         if !is_port(&port) {
             return;
         }
-        let path = place.path(name);
+        let path = field.path(name);
         let original = original(handler, asked, &port);
         let sent = to_status_port(asked, &path, self.port);
         let original = self.entry(probe, handler, original, &path);
         // Nothing of the probe has changed up to here, so that one without room stays whole.
         if !originals.insert(path, original) {
-            warnings.push(|| format!("container {name}: {} would make {VARIABLE} longer than {LONGEST_VARIABLE} bytes, with which Linux starts no program; it is left as it is", place.field));
+            warnings.push(|| format!("container {name}: {} would make {VARIABLE} longer than {LONGEST_VARIABLE} bytes, with which Linux starts no program; it is left as it is", field.field));
             return;
         }
-        let Some(Value::Object(probe)) = place.get_mut(container) else {
+        let Some(Value::Object(probe)) = field.get_mut(container) else {
             return;
         };
         if handler != "httpGet" {
@@ -207,19 +207,19 @@ impl ProbeRewrite<'_> {
         probe.insert("httpGet".to_owned(), sent);
     }
 
-    /// Returns the probe at a place, if the agent may ask in kubelet's place.
+    /// Returns the probe in a field, if the agent may ask in kubelet's place.
     fn written_probe<'c>(
         &self,
         container: &'c Value,
-        place: ProbeField,
+        field: ProbeField,
     ) -> Option<WrittenProbe<'c>> {
-        let probe = place.get(container)?.as_object()?;
+        let probe = field.get(container)?.as_object()?;
         let mut handlers = HANDLERS.into_iter();
         let handler = handlers.find(|handler| probe.get(*handler).is_some_and(Value::is_object))?;
         let asked = probe.get(handler)?.as_object()?;
         let host = asked.get("host").and_then(Value::as_str);
         // Kubernetes has no such hook.
-        let is_unknown_hook = place.parent.is_some() && handler == "grpc";
+        let is_unknown_hook = field.parent.is_some() && handler == "grpc";
         let has_host = host.is_some_and(|host| !host.is_empty());
         let is_left = is_unknown_hook || has_host || self.is_ours(asked);
         (!is_left).then_some(WrittenProbe {
@@ -241,7 +241,7 @@ impl ProbeRewrite<'_> {
             return original;
         }
         let mut entry = Map::from_iter([(handler.to_owned(), original)]);
-        // The server may have filled in 1 since; an entry without a timeout has none, whatever the probe says.
+        // The server may have filled in 1 since; an entry without a timeout has none, in spite of the probe's.
         let is_stored = self
             .earlier
             .get(path)
@@ -415,12 +415,12 @@ pub(crate) fn restore(pod: &mut Value, earlier: &Status) -> OriginalProbes {
     for list in PodList::OF_CONTAINERS {
         for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
             let name = pod::name(container).to_owned();
-            for place in PROBE_FIELDS {
-                let path = place.path(&name);
+            for field in PROBE_FIELDS {
+                let path = field.path(&name);
                 let Some(original) = entries.get(&path) else {
                     continue;
                 };
-                if let Some(Value::Object(probe)) = place.get_mut(container)
+                if let Some(Value::Object(probe)) = field.get_mut(container)
                     && put_back(probe, &path, original)
                 {
                     restored.insert(path, original.clone());
@@ -434,7 +434,7 @@ pub(crate) fn restore(pod: &mut Value, earlier: &Status) -> OriginalProbes {
 /// Restores the original of a probe that points at `path`; returns true if it did.
 fn put_back(probe: &mut Map<String, Value>, path: &str, original: &Value) -> bool {
     let asked = probe.get("httpGet");
-    // A probe that leads elsewhere by now is somebody's change, and stays.
+    // A probe that leads elsewhere by now was changed by another author, and stays.
     if asked.and_then(|asked| asked.get("path")?.as_str()) != Some(path) {
         return false;
     }

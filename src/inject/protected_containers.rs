@@ -17,7 +17,7 @@ const TEMPLATES: [&str; 5] = [
     "volumeMounts",
 ];
 
-/// Settings that stay the user's beside rights. All others decide what runs there, and with which files: an exec of a probe or
+/// Settings that stay the user's beside rights. All others decide which programs run there, and with which files: an exec of a probe or
 /// hook, a variable that a shell or the loader reads, a device, a restart policy that makes hooks possible.
 const HARMLESS: [&str; 4] = ["name", "resources", "imagePullPolicy", "resizePolicy"];
 
@@ -91,11 +91,13 @@ impl ProtectedContainers {
             for container in pod::existing_list_mut(pod, list).into_iter().flatten() {
                 let gone = self.take(container);
                 if !gone.is_empty() {
-                    warnings.push(|| format!(
-                        "container {:?} is the template's: what the pod says of its {} is not used",
-                        pod::name(container),
-                        gone.join(", ")
-                    ));
+                    warnings.push(|| {
+                        format!(
+                            "container {:?} is the template's: the pod's {} is not used",
+                            pod::name(container),
+                            gone.join(", ")
+                        )
+                    });
                 }
             }
         }
@@ -128,7 +130,7 @@ fn has_rights(container: &Value) -> bool {
         || pod::object(container, "securityContext").is_some_and(is_privileged)
 }
 
-/// Returns true if a setting grants a privilege; one that only restricts, or is empty, does not.
+/// Returns true if a setting grants a privilege; a setting that only restricts, or is empty, does not.
 fn is_privileged(context: &Map<String, Value>) -> bool {
     context.iter().any(|(key, value)| match key.as_str() {
         "privileged" | "allowPrivilegeEscalation" => {
@@ -144,7 +146,7 @@ fn is_privileged(context: &Map<String, Value>) -> bool {
     })
 }
 
-/// Returns true if `existing` runs what `made` runs and nothing else, defaults of API servers apart. An element of an
+/// Returns true if `existing` runs the same programs as `made` and no others, defaults of API servers apart. An element of an
 /// earlier pass is known by an annotation that any author can write.
 pub(crate) fn runs_the_same(
     existing: &Value,

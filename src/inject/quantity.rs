@@ -1,6 +1,6 @@
 //! Quantities of Kubernetes: `100m`, `1.5Gi`, `2e3`.
 
-/// Nano: what the smallest suffix counts.
+/// Nano: the unit of the smallest suffix.
 const NANO: i128 = 1_000_000_000;
 
 /// Parses a quantity to billionths, rounded away from zero; `None` if it is malformed.

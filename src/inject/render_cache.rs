@@ -1,5 +1,5 @@
 //! A cache of parsed outputs of templates. The replicas of one workload make a template print the same text, because the
-//! container itself asks for what differs between them (name, address); the outputs for two workloads differ in a few words.
+//! container itself asks for the differences between them (name, address); the outputs for two workloads differ in a few words.
 //! So the last few texts are not parsed again.
 
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! Values of the user that an injection replaced: its status records them, and its removal restores them where they still are
-//! what the injection wrote.
+//! Values of the user that an injection replaced: its status records them, and its removal restores them while the pod still has
+//! the injection's values.
 //!
 //! The record has four maps of the pod, by their names, and of each key `{"was": VALUE, "is": VALUE}`: before and after the
 //! injection, absent where the pod had no value. Keys of labels and annotations that the pod had not are in the status already.
@@ -18,7 +18,7 @@ use crate::schema::{self, Kind};
 use crate::status::Status;
 use crate::yaml_safe;
 
-/// The maps, with type and field of what holds them. Any author can write a record, and in other fields of the spec it could undo
+/// The maps, each with the type and the field of its object. Any author can write a record, and in other fields of the spec it could undo
 /// the work of other webhooks.
 const MAPS: [(&str, &str, &str); 4] = [
     ("metadata", "ObjectMeta", "labels"),
@@ -27,7 +27,7 @@ const MAPS: [(&str, &str, &str); 4] = [
     ("spec", "PodSpec", "securityContext"),
 ];
 
-/// The fields of a pod's `securityContext` that templates of Istio set. No record has others: a pod's author could write one that
+/// The fields of a pod's `securityContext` that templates of Istio set. No record has others: a pod's author could write a record that
 /// takes `runAsNonRoot` back, which another webhook has set.
 const OF_SECURITY: [&str; 2] = ["fsGroup", "fsGroupChangePolicy"];
 
@@ -102,7 +102,7 @@ fn entries<'a>(pod: &'a Value, part: &str, map: &str) -> Option<&'a Map<String, 
     pod::object(pod.get(part)?, map)
 }
 
-/// Notes in the status what an injection added to these maps, and what it replaced in them.
+/// Records in the status the values that an injection added to these maps, and those that it replaced.
 pub(crate) fn note(status: &mut Status, before: &Value, after: &Value) {
     status.note_metadata(before.get("metadata"), after);
     let mut room = LONGEST;
@@ -170,7 +170,7 @@ fn replaced_volumes(status: &Status, before: &Value, after: &Value) -> Map<Strin
 pub(crate) struct ReplacedVolumes {
     /// The user's, which come back to their places.
     pub(crate) restored: BTreeMap<String, Value>,
-    /// Those that somebody changed since.
+    /// The values that were changed since.
     pub(crate) staying: BTreeSet<String>,
     /// Those that are no template's.
     pub(crate) withheld: BTreeSet<String>,
@@ -229,7 +229,7 @@ fn record(
     entries.collect()
 }
 
-/// Returns the recorded values, by [`MAPS`], of the entries that nobody changed since; null where there was none. Values of other
+/// Returns the recorded values, by [`MAPS`], of the entries that are unchanged since; null where there was none. Values of other
 /// types than the map's are no record.
 pub(crate) fn unchanged(pod: &Value, earlier: &Status) -> [Map<String, Value>; 4] {
     MAPS.map(|(part, holder, map)| {

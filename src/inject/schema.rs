@@ -146,7 +146,7 @@ fn go_name(json: &str) -> String {
 }
 
 impl Kind {
-    /// Returns the type of a list's elements; any, for what is no list.
+    /// Returns the type of a list's elements; `Any` for any other type.
     #[must_use]
     pub(crate) fn of_elements(self) -> Self {
         match self {

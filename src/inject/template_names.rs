@@ -1,5 +1,5 @@
-//! The names that templates give their elements. An author can write the annotations of an earlier injection, too, and what they
-//! hold of other elements could undo the work of other webhooks.
+//! The names that templates give their elements. An author can write the annotations of an earlier injection, too, and their
+//! entries for other elements could undo the work of other webhooks.
 
 use std::collections::BTreeSet;
 

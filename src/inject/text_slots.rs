@@ -35,7 +35,7 @@ impl Style {
     fn length(self, text: &[u8]) -> Option<usize> {
         match self {
             Self::Quoted => quoted(text),
-            Self::Plain => plain(text),
+            Self::Plain => plain_scalar(text),
             Self::Line | Self::BareLine => line(text),
         }
     }
@@ -67,7 +67,7 @@ impl TextSlot {
             style,
             trail: scalar.trail.clone(),
         };
-        // What the parser read otherwise than this narrow style does is no slot.
+        // A scalar that the parser reads otherwise than this narrow style does is no slot.
         (style.decode(text.get(begin..end)?) == value).then_some(slot)
     }
 
@@ -133,7 +133,7 @@ fn unescaped(written: &str) -> String {
     text.push_str(parts.next().unwrap_or_default());
     while let Some(part) = parts.next() {
         match part.as_bytes().first() {
-            // A backslash of its own: what follows the second one is as it is written.
+            // An escaped backslash: the text after the second one has no escape before it.
             None => {
                 text.push('\\');
                 text.push_str(parts.next().unwrap_or_default());
@@ -152,7 +152,7 @@ fn unescaped(written: &str) -> String {
     text
 }
 
-fn plain(text: &[u8]) -> Option<usize> {
+fn plain_scalar(text: &[u8]) -> Option<usize> {
     let inner = |byte: &u8| {
         byte.is_ascii_alphanumeric()
             || matches!(byte, b'.' | b'_' | b'/' | b'-' | b'$' | b'(' | b')')

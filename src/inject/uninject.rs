@@ -21,7 +21,7 @@ use crate::template_names::TemplateNames;
 pub(crate) struct Removal {
     /// The originals of rewritten probes that the earlier injection had stored.
     pub(crate) originals: OriginalProbes,
-    /// Elements that are no template's: what the annotations hold of them is not put back, and the pod's own stay.
+    /// Elements that are no template's: their entries in the annotations are not restored, and the pod's own stay.
     pub(crate) withheld: TemplateNames,
     /// Those of which the annotations hold more or less than the pod has.
     mismatched: TemplateNames,
@@ -47,11 +47,11 @@ impl Removal {
     }
 }
 
-/// Lists to which a template adds without any right: what it added to an application's container goes again.
+/// Lists to which a template adds without any right: its elements in an application's container are removed again.
 const ADDED: [&str; 2] = ["env", "ports"];
 
-/// Takes out what an earlier injection added to a container that is no template's; returns true if the pod's has all that is
-/// said to be the user's own, probes apart, which may have their ports as numbers.
+/// Removes the elements that an earlier injection added to a container that is no template's; returns true if the pod's container
+/// has all elements recorded as the user's own, probes apart, which may have their ports as numbers.
 fn trim(element: &mut Value, own: &Value) -> bool {
     let kind = schema::element_of("containers");
     let Some(fields) = element.as_object_mut() else {
@@ -81,7 +81,7 @@ fn trim(element: &mut Value, own: &Value) -> bool {
     reinject::contains(element, &own, kind)
 }
 
-/// Removes an earlier injection for a fragment, which adds its names whatever the pod has: the names of early Istios go from
+/// Removes an earlier injection for a fragment, which adds its names even if the pod has them: the names of early Istios go from
 /// the pod that an overlay was laid over, as from a pod without a status.
 pub(crate) fn uninject_for_fragment(pod: &mut Value, earlier: &Status, version: &str) -> Removal {
     let names = TemplateNames::stock();

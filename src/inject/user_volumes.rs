@@ -61,7 +61,7 @@ pub(crate) fn lists_by_name(pod: &Value) -> Vec<(String, Value)> {
     .collect()
 }
 
-/// The first key of a directive of a strategic merge, at any depth: it would change what the pod has beside the annotation's own.
+/// The first key of a directive of a strategic merge, at any depth: it would change other volumes of the pod than the annotation's own.
 fn directive(value: &Value) -> Option<&str> {
     match value {
         Value::Object(entries) => entries.iter().find_map(|(key, value)| {

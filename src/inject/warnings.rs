@@ -250,7 +250,7 @@ impl Warnings {
         self.0.len()
     }
 
-    /// Removes what was added since a mark.
+    /// Removes the warnings since a mark.
     pub(crate) fn roll_back(&mut self, mark: usize) {
         self.0.truncate(mark);
     }

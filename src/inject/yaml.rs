@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
 use serde_json::{Number, Value as Json};
 
-use api::yaml::{Limits, Plain};
+use api::yaml::{Limits, ResolvedScalar};
 pub(crate) use api::yaml::{Malformed, Node, Scalar, Value};
 
 /// Lists and objects within each other.
@@ -51,7 +51,7 @@ pub(crate) fn get<'a>(node: &'a Node, key: &str) -> Option<&'a Node> {
 
 #[must_use]
 pub(crate) fn is_null(scalar: &Scalar) -> bool {
-    scalar.plain() == Plain::Null
+    scalar.resolve() == ResolvedScalar::Null
 }
 
 /// The number that a plain scalar is, with its digits; `0644` is octal, as YAML 1.1 has it.
@@ -153,7 +153,7 @@ fn float(text: &str) -> Option<Number> {
 /// JSON as block YAML, keys sorted; it ends in a newline.
 #[must_use]
 pub(crate) fn print(value: &Json) -> String {
-    let mut text = serde_saphyr::to_string(&Printed(value)).unwrap_or_default();
+    let mut text = serde_saphyr::to_string(&JsonDisplay(value)).unwrap_or_default();
     if !text.ends_with('\n') {
         text.push('\n');
     }
@@ -196,9 +196,9 @@ fn escaped(text: String) -> String {
 }
 
 /// A value as its serializer wants it: numbers as numbers, keys in order.
-struct Printed<'a>(&'a Json);
+struct JsonDisplay<'a>(&'a Json);
 
-impl Serialize for Printed<'_> {
+impl Serialize for JsonDisplay<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             Json::Null => to.serialize_unit(),

@@ -25,18 +25,17 @@ pub(crate) fn is_white_space(letter: char) -> bool {
 }
 
 /// Returns the path to a string or key with control characters within JSON, innermost step first; `None` if there is none.
-fn hidden(value: &Value) -> Option<Vec<String>> {
+fn control_character_path(value: &Value) -> Option<Vec<String>> {
     match value {
         Value::String(text) => text.contains(is_control).then(Vec::new),
-        Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .find_map(|(index, item)| Some(with(hidden(item)?, format!("[{index}]")))),
+        Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
+            Some(with(control_character_path(item)?, format!("[{index}]")))
+        }),
         Value::Object(entries) => entries.iter().find_map(|(key, value)| {
             if key.contains(is_control) {
                 return Some(vec![step(key)]);
             }
-            Some(with(hidden(value)?, step(key)))
+            Some(with(control_character_path(value)?, step(key)))
         }),
         Value::Null | Value::Bool(_) | Value::Number(_) => None,
     }
@@ -67,7 +66,7 @@ fn path(of: &str, trail: Vec<String>) -> String {
 
 /// Checks that no string or key of the JSON has control characters.
 pub(crate) fn strings(value: &Value) -> Result<(), String> {
-    match hidden(value) {
+    match control_character_path(value) {
         Some(trail) if trail.is_empty() => Err(CONTROL.to_owned()),
         Some(trail) => Err(format!("{}: {CONTROL}", path("", trail))),
         None => Ok(()),
@@ -210,7 +209,7 @@ fn is_free(trail: &[&str]) -> bool {
 }
 
 /// Returns true if a path, a name or an address may contain the character.
-fn is_plain(letter: char) -> bool {
+fn is_safe_letter(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | ':' | '/' | '@' | '-')
 }
 
@@ -233,16 +232,16 @@ fn is_ipv6_address(text: &str, trail: &[&str]) -> bool {
 }
 
 /// Characters of a value that an error shows.
-const SHOWN: usize = 64;
+const MAX_SHOWN: usize = 64;
 
 fn check(text: &str, trail: &[&str], free: bool) -> Result<(), String> {
     let cause = if text.contains(is_control) {
         CONTROL.to_owned()
     } else if !free
         && !is_ipv6_address(text, trail)
-        && !without_variable(text, trail).chars().all(is_plain)
+        && !without_variable(text, trail).chars().all(is_safe_letter)
     {
-        let excerpt = first_letters(text, SHOWN);
+        let excerpt = first_letters(text, MAX_SHOWN);
         format!("want letters, digits and . _ : / @ - only, got {excerpt:?}")
     } else {
         return Ok(());

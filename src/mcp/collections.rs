@@ -27,7 +27,7 @@ impl Group {
     }
 }
 
-/// Every collection that may be asked for.
+/// Every collection that a sink may request.
 #[derive(Clone, Debug)]
 pub struct Collections {
     collections: BTreeMap<Arc<str>, Group>,

@@ -35,8 +35,8 @@ const FILE: Duration = Duration::from_secs(10);
 const MOST_HANGING: usize = 16;
 /// The first delay before a path that leads to the same hanging name is tried again, doubled each time: the mount may have
 /// been removed, or was exchanged in the moment in which it began to hang.
-const AGAIN: Duration = Duration::from_secs(2);
-const SELDOM: Duration = Duration::from_secs(600);
+const MIN_RETRY_DELAY: Duration = Duration::from_secs(2);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(600);
 /// Abandoned threads: at this number no path is retried before one of them returns.
 const MOST_LEFT: usize = 32;
 /// The first pause of a path that was too slow, longer each time; shorter than that of a hanging one, because no check tells
@@ -221,7 +221,7 @@ impl Disk {
         self.tried.clear();
     }
 
-    /// Forgets slow paths that nobody has read for a while: a file that is gone is slow no more.
+    /// Forgets slow paths that were not read for a while: a file that is gone is slow no more.
     fn forget_unread(&mut self, now: Instant) {
         self.slow
             .retain(|_, (until, wait)| now < *until + wait.saturating_add(UNREAD));
@@ -248,7 +248,7 @@ impl Disk {
             if !is_same {
                 changed.push(path);
             } else if is_due && self.left.len() < MOST_LEFT {
-                let next = again.saturating_mul(2).min(SELDOM);
+                let next = again.saturating_mul(2).min(MAX_RETRY_DELAY);
                 self.tried.insert(path.clone(), next);
                 changed.push(path);
             }
@@ -284,7 +284,7 @@ impl Disk {
         known.is_some_and(|(until, _)| Instant::now() < *until)
     }
 
-    /// Remembers a call that took too long, and forgets one that was read to its end.
+    /// Remembers a path whose call took too long, and forgets a path that was read to its end.
     fn remember(&mut self, path: &Path, call: &Call, answer: &io::Result<Reply>) {
         match answer {
             // Through a name that hangs, which is known elsewhere.
@@ -292,7 +292,7 @@ impl Disk {
             // The system's own timeout as well: that of a network's mount.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 let before = self.slow.get(path).map(|(_, wait)| *wait);
-                let wait = before.map_or(AGAIN, |wait| wait.saturating_mul(2).min(SLOW));
+                let wait = before.map_or(MIN_RETRY_DELAY, |wait| wait.saturating_mul(2).min(SLOW));
                 if self.slow.len() >= MOST_SLOW && before.is_none() {
                     self.slow.pop_first();
                 }
@@ -358,7 +358,7 @@ impl Disk {
                 progress: Arc::clone(&worker.progress),
                 trace: Trace::start(&at),
                 since: Instant::now(),
-                again: self.tried.remove(&at).unwrap_or(AGAIN),
+                again: self.tried.remove(&at).unwrap_or(MIN_RETRY_DELAY),
             };
             // The worker is dropped with its channels, so that its thread ends as soon as the call returns.
             self.left.push(Arc::clone(&worker.progress));

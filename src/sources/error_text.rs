@@ -6,7 +6,7 @@ use api::text::is_control;
 const MAX_CHARACTERS: usize = 500;
 
 /// Cuts a text to one line of limited length, for a log.
-pub(crate) fn plain(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.chars()
         .take(MAX_CHARACTERS)
         .map(|character| {
@@ -25,14 +25,14 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut source = Some(error);
     while let Some(cause) = source {
         let more = cause.to_string();
-        // Most errors quote their source in their own text: a cause that is said already is not repeated.
+        // Most errors quote their source in their own text: a quoted cause is not repeated.
         if !text.contains(&more) {
             let separator = if text.is_empty() { "" } else { ": " };
             text = format!("{text}{separator}{more}");
         }
         source = cause.source();
     }
-    plain(&text)
+    one_line(&text)
 }
 
 /// Describes a decoding error without the value, which may be a secret.
@@ -52,8 +52,8 @@ mod tests {
     #[test]
     fn a_refusal_is_one_line() {
         let text = format!("a\nb{}", "x".repeat(1000));
-        let plain = plain(&text);
-        assert!(plain.starts_with("a bx"));
-        assert_eq!(plain.len(), MAX_CHARACTERS);
+        let line = one_line(&text);
+        assert!(line.starts_with("a bx"));
+        assert_eq!(line.len(), MAX_CHARACTERS);
     }
 }

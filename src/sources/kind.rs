@@ -119,8 +119,8 @@ impl Metadata {
 }
 
 /// The bytes of a kind, above any cluster's size: Kubernetes is made for 150,000 Pods. All of them take a fourth of the
-/// memory of the smallest role. What is beyond is left out, of those namespaces that hold most: one tenant does not crowd out all
-/// others.
+/// memory of the smallest role. Objects beyond that are left out, of the namespaces that hold most: one tenant does not
+/// crowd out all others.
 const ROOM: usize = 64 << 20;
 
 /// A kind of object, with the fields that are needed.
@@ -141,12 +141,12 @@ pub trait Kind: DeserializeOwned + PartialEq + fmt::Debug + Send + Sync + 'stati
     }
 
     /// Returns true if readers may hold the version before this one instead of it: then it counts for as much as that one did.
-    fn keeps_last(&self) -> bool {
+    fn keeps_last_good(&self) -> bool {
         false
     }
 }
 
-/// Bytes of texts, each with what holds it.
+/// Returns the bytes of texts, each with its pointer and length.
 pub(crate) fn bytes<'a>(texts: impl IntoIterator<Item = &'a str>) -> usize {
     let texts = texts.into_iter();
     texts

@@ -1,5 +1,5 @@
 //! Work that may panic: it ends as failed, or it starts again. A task that is gone would leave its last state in effect for good,
-//! and nobody would know.
+//! unnoticed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;

@@ -311,7 +311,7 @@ fn expected(part: &Part<'_>) -> Option<Expected> {
     let namespace = namespace.unwrap_or_default().to_owned();
     let (_, mut findings) = config::check_all(&value);
     part.add_number_findings(&mut findings);
-    part.order(&mut findings);
+    part.sort(&mut findings);
     config::limit(&mut findings);
     let first = findings.iter().find(|found| found.is_error());
     let line = first.map_or_else(|| part.begin(), |first| part.line(&first.path));

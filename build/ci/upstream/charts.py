@@ -42,7 +42,7 @@ class Chart:
         return found
 
     def profile(self):
-        """What the operator has under `spec` before anybody says anything."""
+        """Returns the operator's `spec` without any values of the user."""
         folder = "operator/data/profiles" if self.minor == 5 else f"{self.base}/profiles"
         found = load(self.repository.must(self.release, f"{folder}/default.yaml"))["spec"]
         if self.minor >= 9:

@@ -145,7 +145,7 @@ def in_lists(want, got, path):
 
 
 def overtaken(variables):
-    """Whether one names another that comes after it: the order of others says nothing."""
+    """Returns true if a variable names another that comes after it: the order of others has no meaning."""
     names = [one["name"] for one in variables]
     for at, one in enumerate(variables):
         if set(re.findall(r"\$\((\w+)\)", compact(one.get("value") or ""))) & set(names[at + 1 :]):
@@ -154,7 +154,7 @@ def overtaken(variables):
 
 
 def manifests(want, got, defaults):
-    """What differs between two files, each path behind the kind and name of its document."""
+    """Returns the differences of two files, each path behind the kind and name of its document."""
     left, right = documents(want, defaults), documents(got, defaults)
     if len(left) != len(right):
         return [("documents", len(left), len(right))]

@@ -11,7 +11,7 @@ from documents import compact, copied, dump, laid_over, load, parts, put
 from gotemplate import Broken, Run, parse
 from sprig import FUNCTIONS
 
-# Where a kind of object keeps its pod.
+# The path of the pod in each kind of object.
 POD = {"Pod": (), "CronJob": ("spec", "jobTemplate", "spec", "template")}
 INJECTED = {"Deployment", "DeploymentConfig", "DaemonSet", "StatefulSet", "Job", "ReplicaSet", "ReplicationController", "CronJob", "Pod"}
 
@@ -28,7 +28,7 @@ class Golden:
     refusal: str = ""
     native: str = "off"
     variables: dict = dataclasses.field(default_factory=dict)
-    # What this release's own test leaves out when it compares.
+    # The paths that this release's own test leaves out when it compares.
     loose: bool = False
     # A patch of upstream's that does not apply to its own input.
     broken: bool = False
@@ -42,14 +42,14 @@ class Release:
         self.files = set(repository.files(name, f"{self.folder}/testdata"))
         self.tests = self.source("inject_test.go")
         self.webhook = self.source("webhook_test.go")
-        # Where this release's test has its charts from.
+        # The folder from which this release's test takes its charts.
         found = re.search(r'Join\(wd, "\.\./\.\./\.\./([^"]*)"\)', self.webhook)
         self.chart = Chart(repository, name, self.minor, found[1].rstrip("/") if found else "manifests")
         self.defaults = self.of_the_agent()
         self.made = {}
 
     def of_the_agent(self):
-        """What the agent of this release has without being told."""
+        """Returns the defaults of this release's agent."""
         body = gotest.function(self.repository.read(self.name, "pkg/config/mesh/mesh.go") or "", "DefaultProxyConfig")
         found = {}
         if address := re.search(r'DiscoveryAddress:\s*"([^"]*)"', body or ""):
@@ -72,7 +72,7 @@ class Release:
         return self.made[key]
 
     def check(self):
-        """Where a release keeps what Helm made of its chart: ours must say the same."""
+        """Checks the release's own renderings of its chart: ours must be the same."""
         for name, made in zip(("template", "values"), self.injection({})):
             path = f"inputs/default.{name}.gen.yaml"
             if path in self.files:

@@ -59,7 +59,7 @@ def tokens(body):
 
 
 class Expression:
-    """What is between the braces: ('pipe', names, assign, commands), each command a list of operands."""
+    """Parses the text between the braces: ('pipe', names, assign, commands), each command a list of operands."""
 
     def __init__(self, body):
         self.tokens, self.at = tokens(body), 0

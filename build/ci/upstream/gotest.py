@@ -25,7 +25,7 @@ def blinded(text):
 
 
 def closing(blind, at):
-    """Where the bracket that opens at `at` is closed."""
+    """Returns the index at which the bracket that opens at `at` is closed."""
     depth, closes = 0, CLOSES[blind[at]]
     for here in range(at, len(blind)):
         if blind[here] == blind[at]:
@@ -91,7 +91,7 @@ def fields(text):
 
 
 def text_of(value):
-    """What a Go string says, `+` and all."""
+    """Returns the text of a Go string, with its concatenations."""
     found = [one.strip() for one in split(value, "+")]
     if not all(STRING.fullmatch(one) for one in found):
         raise Unread(f"a string {value[:60]!r}")
@@ -103,7 +103,7 @@ def unescaped(text):
 
 
 def strings(value):
-    """What a list of strings says."""
+    """Returns the texts of a list of strings."""
     if value == "nil":
         return []
     found = re.fullmatch(r"\[\]string\s*\{(.*)\}", value, re.S)
@@ -127,7 +127,7 @@ def statements(value):
 
 
 def constants(text):
-    """What the package's own names stand for: strings and numbers."""
+    """Returns the values of the package's own names: strings and numbers."""
     found = {}
     for name, value in re.findall(r"^\s+(\w+)\s*=\s*(?:u?int\d*\()?(\"[^\"]*\"|-?\d+)\)?\s*$", bare(text), re.M):
         found[name] = value[1:-1] if value.startswith('"') else int(value)

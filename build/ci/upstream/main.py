@@ -1,4 +1,4 @@
-"""Runs upstream's own test data against gudgeon, for build/ci/upstream-test, which says what its words and its tables mean."""
+"""Runs upstream's own test data against gudgeon, for build/ci/upstream-test, which explains its words and its tables."""
 
 import argparse
 import collections
@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 
+import rules
 import validation
 import xds
 from goldens import Release
@@ -24,7 +25,7 @@ def words():
     read.add_argument("folder", metavar="DIR", help="a bare git directory of istio/istio")
     read.add_argument("--release", action="append", metavar="R", help="1.9, 1.9.9 or master; all without it")
     read.add_argument("--only", choices=PARTS, help="one part; all without it")
-    read.add_argument("--golden", metavar="TEXT", default="", help="what has TEXT in its name")
+    read.add_argument("--golden", metavar="TEXT", default="", help="goldens with TEXT in their names")
     read.add_argument("--verbose", action="store_true", help="every difference, also one that is named")
     read.add_argument("--markdown", action="store_true", help="the tables as the documentation has them")
     return read.parse_args()
@@ -110,6 +111,14 @@ def table(head, rows, markdown):
         print("  ".join([one[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(one[1:], widths[1:])), one[-1]]).rstrip())
 
 
+def legend(named):
+    """The sentences that explain differences, with their names."""
+    print()
+    for name, text in rules.SENTENCES.items():
+        if any(name in one for one in named):
+            print(f"* **{name}**: {text}.")
+
+
 def main():
     options = words()
     repository = Repository(options.folder)
@@ -123,6 +132,8 @@ def main():
         if options.only in (None, "injection"):
             rows = [named(one, lambda one=one: injected(Release(repository, one), injector, pool, options)) for one in names]
             table(INJECTION, rows, options.markdown)
+            if options.markdown:
+                legend([one[-1] for one in rows])
             failed += sum(one[4] for one in rows)
         if options.only in (None, "validation"):
             rows = [validated(repository, one, validator, pool, options) for one in names]

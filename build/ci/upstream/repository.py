@@ -1,4 +1,4 @@
-"""What a bare git directory holds, at any of its tags."""
+"""The files of a bare git directory, at any of its tags."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ import subprocess
 class Repository:
     def __init__(self, folder):
         self.folder = folder
-        # What is not in a partial copy is absent, and not fetched.
+        # A file that a partial copy lacks is absent, and not fetched.
         command = ["git", f"--git-dir={folder}", "-c", "core.packedGitLimit=256m", "cat-file", "--batch"]
         self.reader = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.listed = {}

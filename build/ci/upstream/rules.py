@@ -1,6 +1,6 @@
 """Differences from upstream's goldens that the contract of the injector wants, each by the sentence that wants it.
 
-A rule holds for a path, for the releases that it names, and where its condition does: a difference that no rule wants is a failure.
+A rule applies to a path, in the releases that it names, if its condition is met: a difference that no rule wants is a failure.
 """
 
 import dataclasses
@@ -16,6 +16,10 @@ class Rule:
     # Of (wanted, got, golden).
     holds: object = None
     releases: range = range(1, 10000)
+
+    def __post_init__(self):
+        if self.sentence not in SENTENCES:
+            raise ValueError(f"cannot explain {self.sentence}: it is no name of a sentence")
 
 
 def left_out(_, got, __):
@@ -53,7 +57,7 @@ def threads(_, __, golden):
 
 
 def earlier(want, got, _):
-    """batch/v1beta1 is gone from Kubernetes since 1.25: what made the pod is a CronJob of batch/v1."""
+    """batch/v1beta1 is gone from Kubernetes since 1.25: the owner of the pod is a CronJob of batch/v1."""
     return want is not ABSENT and got == want.replace("apis/batch/v1beta1/", "apis/batch/v1/") != want
 
 
@@ -68,7 +72,7 @@ def zero(want, got, golden):
 
 
 def stale(want, got, golden):
-    """A golden's status that names a volume which the golden's pod has not: upstream's test passes over it."""
+    """A golden's status names a volume that the golden's pod has not: upstream's test passes over it."""
     return got == [one for one in want if f"name: {one}\n" in golden.wanted] != want
 
 
@@ -80,6 +84,37 @@ def twice(_, __, golden):
 def port_of_the_pod(_, got, golden):
     return got is not ABSENT and re.search(rf"status\.sidecar\.istio\.io/port: [\"']?{re.escape(got)}[\"']?\n", golden.given)
 
+
+# The sentences of the contract by their names, as the documentation explains them.
+SENTENCES = {
+    "§4 agents by the image's tag": "the version in the tag of the proxy's image decides on probes, labels and metrics; an image without a version is taken by the form of its template",
+    "§4 concurrency 0": "`concurrency` is 0 by default, and 0 is not written into the arguments",
+    "§4 connectTimeout, at most 30s": "a `connectTimeout` of more than 30 s makes the mesh configuration invalid",
+    "§4 drain shorter than the shutdown": "a `drainDuration` that is not shorter than `parentShutdownDuration` makes the mesh configuration invalid",
+    "§5 proxyMetadata merges by key": "`proxyMetadata` of a pod is merged with the mesh's, and does not replace it",
+    "§6.1 CronJob: batch/v1": "the owner of a CronJob's pod is named in `batch/v1`, which alone exists since Kubernetes 1.25",
+    "§6.1 the two IDs are 1337": "`ProxyUID` and `ProxyGID` are 1337, on OpenShift, too",
+    "§6.2 appendMultusNetwork": "a network without a namespace beside it is named whole, as Multus looks for it",
+    "§6.2 otelResourceAttributes": "`otelResourceAttributes` is empty",
+    "§6.2 protoToJSON: what the pod wrote": "a value that the pod writes is printed, even if it is 0",
+    "§7 Concurrency": "a proxy without `--concurrency` gets one thread for each core of its limit or request, with overlays of 1.9 and 1.10, too",
+    "§7 restartPolicy trap": "`restartPolicy` is dropped from init containers that end: since Kubernetes 1.28 it would keep the pod from starting",
+    "§8.1 podRedirectAnnot": "`kube-inject` sets the annotations of `podRedirectAnnot`, as the webhook does",
+    "§8.5 overrides keep what the user wrote": "`proxy.istio.io/overrides` records the user's fields as written",
+    "§8.5 rights of istio-init": "a container of the pod with the name of an init container of the template runs the template's image and arguments",
+    "§8.5 the proxy's group": "`istio-iptables` gets `-g` with the group of the proxy that the user sets",
+    "§8.5 the user's own settings": "the user's `runAsUser` of istio-proxy stays with TPROXY, too",
+    "§8.6 no istio-proxy": "a pod without the container istio-proxy keeps its `prometheus.io` annotations",
+    "§8.6 the status port": "`prometheus.io/port` names the status port of the pod, and a port of 0 leaves the metrics unmerged",
+    "§8.7 labels of the webhook": "`kube-inject` sets the same labels as the webhook",
+    "§8.9 one istio-proxy": "a pod has one container named istio-proxy, not one among both lists",
+    "§9 which probes": "probes of TCP are rewritten for agents that know them, without `REWRITE_TCP_PROBES`",
+    "§11 second pass": "an injection of an injected pod begins with the original pod",
+    "§11 status names what is there": "the status names only volumes that the pod has",
+    "§18 CronJob: the pod template": "annotations of a CronJob are read from and written to the pod template",
+    "§18 inject false is honoured": "`kube-inject` honours `sidecar.istio.io/inject: \"false\"`",
+    "§18 probe operations after the removals": "operations on probes use indices from after the removals",
+}
 
 PROXY = r"(initContainers|containers)\[istio-proxy\]\."
 RULES = [
@@ -117,7 +152,7 @@ RULES = [
     Rule("§18 probe operations after the removals", r"Probe", lambda want, got, golden: golden.broken),
 ]
 
-# What the test of the webhook up to 1.7 makes equal, or takes away, before it compares.
+# Paths that the test of the webhook up to 1.7 makes equal, or removes, before it compares.
 LOOSE = re.compile(
     r"annotations\.sidecar\.istio\.io/status|\[istio-(init|proxy)\]\.(image|terminationMessage\w+)$|\[istio-init\]\.securityContext\.privileged$"
     r"|env\[ISTIO_METAJSON_\w+\]|volumes\[istio-certs\]\.secret\.defaultMode$",

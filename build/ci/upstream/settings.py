@@ -1,4 +1,4 @@
-"""What a case of upstream's table sets: the operator's flags and files, the mesh, the parameters of old, features of istiod."""
+"""The settings of a case of upstream's table: the operator's flags and files, the mesh, the parameters of old, features of istiod."""
 
 import re
 
@@ -58,7 +58,7 @@ def mesh_overrides(text):
     return found
 
 
-# What a test switches in istiod: the injector's flag or variable that does it here.
+# Switches of istiod in a test, each with the injector's flag or variable of the same effect.
 FEATURES = {
     r'SetEnvForTest\(t, features\.EnableNativeSidecars\.Name, "true"\)': ("native", "on"),
     r'SetEnvForTest\(t, features\.EnableNativeSidecars\.Name, "false"\)': ("native", "off"),

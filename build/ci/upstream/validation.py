@@ -18,7 +18,7 @@ ANALYZERS = re.compile(r"config/analysis/analyzers/testdata/.*\.ya?ml$")
 class Sample:
     name: str
     text: str
-    # Whether upstream takes it; of what its analyzers look at it says neither.
+    # True if upstream takes it; `None` for the input of its analyzers.
     taken: object = True
 
 

@@ -1,4 +1,4 @@
-"""Where `gudgeon validate` says something else than the release's own validation, each by the sentence that wants it."""
+"""Verdicts of `gudgeon validate` that differ from the release's own validation, each by the sentence that wants it."""
 
 import re
 
@@ -12,7 +12,7 @@ RULES = [
     ("dataset", r"meshconfig\.yaml$", r"^ (apiVersion|kind): is required|there is no object", "input of a conversion, no object"),
     ("dataset", r"-invalid-skipped\.", "^ServiceEntry ", "upstream skips it"),
     ("dataset", r"WithUnsupported|PeerAuthentication-valid", "unknown field", "§4 unknown fields are errors"),
-    ("samples", r"/templates/", "only valid inside a block", "a Helm template, named itself"),
+    ("samples", r"/templates/", "it is a template: render it first", "a template of Helm is to be rendered first"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What upstream's test of proxies without interception keeps as right, against `gudgeon discovery` over the same directory.
+"""Compares the goldens of upstream's test of proxies without interception with `gudgeon discovery` over the same directory.
 
 Its clusters, assignments, listeners and routes are of Envoy's v2 API, written by Go's own JSON; ours are of v3, from
 `/debug/config_dump`. So what is compared is what both can say: names, types, addresses, where a listener leads, domains of virtual
@@ -19,7 +19,7 @@ import gotest
 from compare import ABSENT, differences, shown
 from documents import load, parts
 
-# What it says of a server that has ended says nothing: read when the library is loaded.
+# Its log lines about a server that has ended are noise: the variable is read when the library is loaded.
 os.environ["GRPC_VERBOSITY"] = "NONE"
 
 import grpc  # noqa: E402
@@ -74,7 +74,7 @@ def snake(name):
 
 
 def at(value, *keys):
-    """What is below, or nothing at all."""
+    """Returns the value below, or nothing."""
     for key in keys:
         value = (value or {}).get(key)
     return value
@@ -115,7 +115,7 @@ def facts(clusters, assignments, listeners, routes):
 
 
 def led(chain):
-    """Where a chain leads, and the routes that stand in it."""
+    """Returns the destination of a chain, and its routes."""
     for one in at(chain, "filters") or []:
         config = one.get("typed_config") or one.get("config") or {}
         if "tcp_proxy" in one["name"]:
@@ -257,7 +257,7 @@ class Input:
                     self.owners[key].add(owner)
 
     def only(self, name, *owners):
-        """Whether a resource is of nobody else."""
+        """Returns true if a resource is of no other namespace."""
         kind, _, rest = name.rpartition(" ")
         key = rest.rsplit("|", 1)[-1] if "outbound|" in rest else rest.rsplit(":", 1)[0] if kind.startswith("virtual host") else rest
         return bool(self.owners[key]) and self.owners[key] <= set(owners)

@@ -39,7 +39,7 @@ fn main() {
     let types = typed::only(&set, &typed::TYPED);
 
     prost_build::Config::new()
-        // Those of Google like all others: no crate is asked for them.
+        // Google's types are generated like all others, and taken from no crate.
         .compile_well_known_types()
         .bytes([".google.protobuf.Any"])
         // Equal input, equal bytes.

@@ -23,7 +23,7 @@ pub(crate) const TYPED: [&str; 14] = [
     ".istio.security.v1beta1.RequestAuthentication",
 ];
 
-/// The set without what the roots do not need. Deprecation is the reader's matter (`schema`), not that of Rust code.
+/// Returns the set without the messages that the roots do not need. Deprecation is the reader's matter (`schema`), not that of Rust code.
 pub(crate) fn only(set: &FileDescriptorSet, roots: &[&str]) -> FileDescriptorSet {
     let wanted = closure(set, roots);
     let mut set = set.clone();
@@ -59,7 +59,7 @@ pub(crate) fn only(set: &FileDescriptorSet, roots: &[&str]) -> FileDescriptorSet
     set
 }
 
-/// A comment is found by the place of what it is about: whether that stays, and its place among what stays.
+/// Moves the path of a comment to the new index of its subject; returns false if the subject is left out.
 fn moves(path: &mut [i32], messages: &[bool], enums: &[bool]) -> bool {
     let stays = match path.first() {
         Some(4) => messages,
@@ -92,7 +92,7 @@ fn closure(set: &FileDescriptorSet, roots: &[&str]) -> BTreeSet<String> {
     let mut wanted = BTreeSet::new();
     let mut open: Vec<String> = roots.iter().map(|root| (*root).to_owned()).collect();
     while let Some(name) = open.pop() {
-        // What is nested comes with what it is nested in.
+        // A nested message comes with its outer one.
         let top = uses
             .keys()
             .find(|top| name == **top || name.starts_with(&format!("{top}.")))

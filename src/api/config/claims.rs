@@ -1,6 +1,6 @@
 //! Claims of tokens that routes of gateways ask for.
 
-/// The beginning of what stands for a header's name.
+/// The prefix by which a header's name stands for a claim.
 const CLAIMS: &str = "@request.auth.claims";
 
 /// The claims, each below the one before, that a name of a header in a match stands for: `@request.auth.claims.a.b` or

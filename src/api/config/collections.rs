@@ -32,7 +32,7 @@ pub fn kind_of(collection: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|row| row.collection == collection)
 }
 
-/// As [`kind_of`], and the kind that the objects of a collection are of in which nothing is served, or what is made of Services.
+/// As [`kind_of`], also for collections that stay empty, and for the one of the entries that are made of Services.
 #[must_use]
 pub fn any_kind_of(collection: &str) -> Option<&'static Kind> {
     let collection = match collection {

@@ -1,5 +1,5 @@
-//! Discovery cannot serve every valid object as it is written. This module has the notes that say what it does instead, and the
-//! predicates by which discovery decides it, so that the note and the deed are one.
+//! Discovery cannot serve every valid object as it is written. This module has the notes about the differences, and the
+//! predicates by which discovery decides them, so that notes and resources agree.
 
 pub(super) mod authorization;
 pub(super) mod destination_rule;
@@ -119,10 +119,10 @@ pub fn is_header_value(value: &str) -> bool {
         && access_log::fault(value).is_none()
         // Its parameter has percent signs of its own.
         && !value.contains("START_TIME(")
-        && parameters(value).all(|(operator, inside)| is_plain(operator, inside))
+        && parameters(value).all(|(operator, inside)| is_served_operator(operator, inside))
 }
 
-/// Operators with parentheses, and what stands in them. Two signs are one letter, read from left to right.
+/// Returns the operators with parentheses, each with the text in them. Two signs are one letter, read from left to right.
 fn parameters(value: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut rest = value;
     std::iter::from_fn(move || {
@@ -144,7 +144,7 @@ fn parameters(value: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-fn is_plain(operator: &str, inside: &str) -> bool {
+fn is_served_operator(operator: &str, inside: &str) -> bool {
     let letters = |text: &str| {
         let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         !text.is_empty() && text.bytes().all(known)

@@ -1,6 +1,6 @@
 //! Text of YAML or JSON as the objects in it, each with the lines of its parts.
 //!
-//! Plain words are what kubectl makes of them (`yes` is a boolean), so that a file means here what it means there.
+//! Plain scalars are read as kubectl reads them (`yes` is a boolean), so that a file has one meaning here and there.
 
 mod json;
 mod lists;
@@ -15,13 +15,13 @@ use serde_json::Value as Json;
 use super::envelope::MOST_DEPTH;
 use super::path::Path;
 use crate::finding::Finding;
-use crate::yaml::{self, Limits, Malformed, MalformedKind, Node, Plain, Scalar, Value};
+use crate::yaml::{self, Limits, Malformed, MalformedKind, Node, ResolvedScalar, Scalar, Value};
 use lists::DocumentObjects;
 
-/// A file, and what one document of it may become.
+/// The limits of a file, and of one document of it.
 pub const LIMITS: Limits = Limits {
     bytes: 16 << 20,
-    // Beyond what an object may have, so that one that is too deep is refused alone and not with its file.
+    // More than the limit of an object, so that an object that is too deep is refused alone and not with its file.
     depth: 2 * MOST_DEPTH,
     nodes: 200_000,
 };
@@ -32,7 +32,7 @@ pub const COMMAND_LINE: Limits = Limits {
     ..LIMITS
 };
 
-/// The documents of a text, in order; blank ones are left out. One that cannot be read is the last.
+/// Returns the documents of a text, in order, without blank ones. The first document that cannot be read ends them.
 pub fn documents(text: &str) -> impl Iterator<Item = Result<Document, Malformed>> + '_ {
     documents_within(text, LIMITS)
 }
@@ -137,7 +137,7 @@ impl Document {
 fn flatten<'a>(node: &'a Node, found: &mut Vec<Part<'a>>) {
     match lists::items(node) {
         Ok(Some((_, items))) => items.iter().for_each(|item| flatten(item, found)),
-        // One that is no list as it should be was refused as a document.
+        // A malformed list was refused as a document.
         Ok(None) | Err(_) => found.push(Part::new(node)),
     }
 }
@@ -145,11 +145,12 @@ fn flatten<'a>(node: &'a Node, found: &mut Vec<Part<'a>>) {
 /// More of them are no more help.
 const MOST_ENDLESS: usize = 100;
 
-/// Infinities, and what is no number.
+/// Finds infinities and NaN.
 fn endless(node: &Node, path: &mut Path, found: &mut Vec<Finding>) {
     match &node.value {
         Value::Scalar(scalar) => {
-            let is_one = matches!(scalar.plain(), Plain::Float(value) if !value.is_finite());
+            let is_one =
+                matches!(scalar.resolve(), ResolvedScalar::Float(value) if !value.is_finite());
             if is_one && found.len() < MOST_ENDLESS {
                 let cause = format!("{scalar} is not a JSON number; quote the value");
                 found.push(Finding::error(path.as_str(), cause));
@@ -196,7 +197,7 @@ impl<'a> Part<'a> {
         value(self.node)
     }
 
-    /// Adds what [`Self::value`] cannot show: numbers that JSON does not have are text there, which nobody wrote.
+    /// Adds the findings that [`Self::value`] hides: it has text in place of the numbers that JSON lacks.
     pub fn add_number_findings(&self, findings: &mut Vec<Finding>) {
         let mut found = Vec::new();
         endless(self.node, &mut Path::default(), &mut found);
@@ -217,7 +218,7 @@ impl<'a> Part<'a> {
         self.node.line
     }
 
-    /// The line of what a path leads to, or of the nearest written thing above it.
+    /// Returns the line of the node at a path, or of the nearest written node above it.
     #[must_use]
     pub fn line(&self, path: &str) -> usize {
         let mut line = self.node.line;
@@ -237,11 +238,11 @@ impl<'a> Part<'a> {
     }
 
     /// Puts findings into the order of the document.
-    pub fn order(&self, findings: &mut [Finding]) {
+    pub fn sort(&self, findings: &mut [Finding]) {
         findings.sort_by_cached_key(|finding| {
             let mut place = Vec::new();
             let is_there = self.walk(&finding.path, |at, _| place.push(at));
-            // What is missing comes after what it is missing in.
+            // A finding about a missing field comes after those about its object.
             (place, !is_there)
         });
     }
@@ -284,7 +285,7 @@ impl<'a> Part<'a> {
             let written = entries.iter().enumerate();
             let folded = written.clone().map(|(at, (name, _))| (folded(name), at));
             let mut known: HashMap<String, usize> = folded.collect();
-            // What is written exactly so goes first.
+            // An exact spelling has precedence.
             known.extend(written.map(|(at, (name, _))| (name.clone(), at)));
             known
         });
@@ -362,8 +363,8 @@ fn value(node: &Node) -> Json {
 
 /// A boolean as kubectl reads it.
 fn parse_bool(scalar: &Scalar) -> Option<bool> {
-    // A word in quotes is text, whatever it spells.
-    if scalar.plain() == Plain::Text && !scalar.plain {
+    // A quoted word is text.
+    if scalar.resolve() == ResolvedScalar::Text && !scalar.plain {
         return None;
     }
     let is = |spellings: [&str; 3]| {

@@ -1,5 +1,5 @@
-//! Numbers of enumerations that came by the wire, where any number fits. No text holds one that the table lacks, so rules do
-//! not know it, and whoever reads the message by name takes it for the default.
+//! Finds unknown numbers of enumerations, which only the wire can have: text has names. Rules do not see such a number, and a
+//! reader of names takes it for the default.
 
 use serde_json::Value as Json;
 
@@ -8,7 +8,7 @@ use super::scalars;
 use crate::schema::{Field, FieldKind, Message, Shape};
 
 impl Walker {
-    /// Reports each number that is none of its enumeration's, and makes it `null`, as all that could not be read.
+    /// Reports each number that its enumeration lacks, and makes it `null`, as every unreadable value.
     pub(super) fn refuse_unknown_numbers(&mut self, message: &'static Message, value: &mut Json) {
         let Json::Object(fields) = value else {
             return;

@@ -1,12 +1,12 @@
-//! The outside of an object, which all kinds share: what it is, what it is called, and the limits that hold before anything
-//! else is looked at.
+//! The envelope of an object, which all kinds share: apiVersion, kind and metadata, and the limits that hold before the spec is
+//! read.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde_json::{Map, Value as Json};
 
-use super::fields::{Walker, unknown_field, wanted};
+use super::fields::{Walker, mismatch, unknown_field};
 use super::kinds::{self, Check, Kind};
 use super::{Finding, Object, Severity};
 use crate::did_you_mean::nearest;
@@ -21,7 +21,7 @@ pub const MOST_BYTES: usize = 1_536 * 1024;
 /// Lists and objects within each other, the object itself included.
 pub const MOST_DEPTH: usize = 64;
 
-const KNOWN: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
+const FIELDS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 
 /// The namespace of those that name none.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -36,7 +36,7 @@ pub(super) fn measure(value: &Json) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// About what it takes as text; the exact number of escapes is not worth a second pass.
+/// Adds the approximate length as text; the exact number of escapes is not worth a second pass.
 fn add(value: &Json, depth: usize, bytes: &mut usize) -> Result<(), &'static str> {
     if depth > MOST_DEPTH && (value.is_array() || value.is_object()) {
         return Err("nested too deeply");
@@ -65,11 +65,11 @@ fn add(value: &Json, depth: usize, bytes: &mut usize) -> Result<(), &'static str
 
 pub(super) fn read(value: &Json) -> (Option<Object>, Vec<Finding>) {
     let mut walker = Walker::new();
-    let object = whole(value, &mut walker);
+    let object = read_object(value, &mut walker);
     (object, walker.findings.into_vec())
 }
 
-fn whole(value: &Json, walker: &mut Walker) -> Option<Object> {
+fn read_object(value: &Json, walker: &mut Walker) -> Option<Object> {
     if let Err(message) = measure(value) {
         walker.error(message);
         return None;
@@ -93,11 +93,11 @@ fn whole(value: &Json, walker: &mut Walker) -> Option<Object> {
             "metadata" | "spec" if value.is_null() => {}
             "metadata" => metadata = Metadata::read(value, kind, walker),
             "spec" => spec = walker.message(kind.message, value),
-            name => walker.error(unknown_field(nearest(name, KNOWN))),
+            name => walker.error(unknown_field(nearest(name, FIELDS))),
         }
         walker.path.back(length);
     }
-    // A null in the spec stands for what could not be read: encoded it would be absent, which nobody wrote.
+    // A null in the spec stands for an unreadable value: encoded, the field would be absent.
     let body = if walker.findings.has_errors() {
         Bytes::new()
     } else if kind.verbatim {
@@ -170,7 +170,7 @@ impl Metadata {
     fn read(value: &Json, kind: &Kind, walker: &mut Walker) -> Self {
         let mut metadata = Self::default();
         let Json::Object(fields) = value else {
-            walker.error(wanted("an object", value));
+            walker.error(mismatch("an object", value));
             return metadata;
         };
         let is_there = |name| {
@@ -188,7 +188,7 @@ impl Metadata {
             let length = walker.path.enter(name);
             match name.as_str() {
                 "name" => metadata.name = text(value, is_dns_name, "a DNS name", walker),
-                // The API server says what is wrong with it, when it has completed it.
+                // The API server completes the name, and judges the result.
                 "generateName" => drop(text(value, |_| true, "", walker)),
                 // That of an object of the whole cluster is dropped.
                 "namespace" if kind.cluster => {}

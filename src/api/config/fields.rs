@@ -1,4 +1,4 @@
-//! JSON against the table of a message: out comes the same in one spelling, and everything that is wrong with it.
+//! Checks JSON against the table of a message: returns the same JSON in one spelling, and all findings.
 //!
 //! A value that could not be read is `null` in the outcome, so that rules can tell it from an absent one, and items of lists stay
 //! where they were.
@@ -21,7 +21,7 @@ const MOST_SEARCHES: usize = 200;
 const MOST_NAMED: usize = 16;
 
 /// Digits of a number in a message.
-const SHOWN: usize = 64;
+const MAX_SHOWN: usize = 64;
 
 /// The field whose null is no absence: releases to 1.3 wrote mutual TLS so.
 const NULL_IS_EMPTY: (&str, &str) = (
@@ -33,15 +33,15 @@ const NULL_IS_EMPTY: (&str, &str) = (
 pub(super) struct Walker {
     pub(super) path: Path,
     pub(super) findings: Findings,
-    pub(super) unknown: Unknown,
+    pub(super) unknown: UnknownFieldPolicy,
 }
 
 /// The treatment of fields that the table lacks.
-pub(super) enum Unknown {
+pub(super) enum UnknownFieldPolicy {
     /// Each is a finding of this severity.
-    Said(Severity),
+    Report(Severity),
     /// Their paths are collected.
-    Listed(UnknownFields),
+    Collect(UnknownFields),
 }
 
 /// Fields that a table lacks.
@@ -58,7 +58,7 @@ impl Walker {
         Self {
             path: Path::default(),
             findings: Findings::default(),
-            unknown: Unknown::Said(Severity::Error),
+            unknown: UnknownFieldPolicy::Report(Severity::Error),
         }
     }
 
@@ -88,7 +88,7 @@ impl Walker {
 
     pub(super) fn message(&mut self, message: &'static Message, value: &Json) -> Json {
         let Json::Object(written) = value else {
-            self.error(wanted("an object", value));
+            self.error(mismatch("an object", value));
             return Json::Null;
         };
         let known: Vec<_> = written
@@ -163,17 +163,17 @@ impl Walker {
     fn unknown(&mut self, message: &'static Message, name: &str) {
         let length = self.path.enter(name);
         match &mut self.unknown {
-            Unknown::Said(severity) => {
+            UnknownFieldPolicy::Report(severity) => {
                 let severity = *severity;
                 // A search takes as long as a hundred fields, and few findings are shown.
                 let is_searched = self.findings.count(severity) < MOST_SEARCHES;
-                let meant = is_searched.then(|| meant(message, name)).flatten();
-                self.push_finding(severity, unknown_field(meant));
+                let nearest = is_searched.then(|| nearest_field(message, name)).flatten();
+                self.push_finding(severity, unknown_field(nearest));
             }
-            Unknown::Listed(unknown) if unknown.named.len() < MOST_NAMED => {
+            UnknownFieldPolicy::Collect(unknown) if unknown.named.len() < MOST_NAMED => {
                 unknown.named.push(self.path.as_str().to_owned());
             }
-            Unknown::Listed(unknown) => unknown.others += 1,
+            UnknownFieldPolicy::Collect(unknown) => unknown.others += 1,
         }
         self.path.back(length);
     }
@@ -183,7 +183,7 @@ impl Walker {
             Shape::One => self.one(field.kind, value),
             Shape::List => {
                 let Json::Array(items) = value else {
-                    self.error(wanted("a list", value));
+                    self.error(mismatch("a list", value));
                     return Json::Null;
                 };
                 let mut out = Vec::with_capacity(items.len());
@@ -200,7 +200,7 @@ impl Walker {
 
     pub(super) fn map(&mut self, by: Key, kind: FieldKind, value: &Json) -> Json {
         let Json::Object(entries) = value else {
-            self.error(wanted("an object", value));
+            self.error(mismatch("an object", value));
             return Json::Null;
         };
         let mut out = Map::new();
@@ -240,7 +240,7 @@ impl Walker {
             // Proto JSON writes a wrapper as its bare value.
             FieldKind::Wrapper(kind) => self.one(*kind, value),
             FieldKind::Struct if !value.is_object() => {
-                self.error(wanted("an object", value));
+                self.error(mismatch("an object", value));
                 Json::Null
             }
             FieldKind::Struct => self.free(value),
@@ -274,7 +274,7 @@ impl Walker {
         match value {
             Json::Null | Json::Bool(_) | Json::String(_) => value.clone(),
             Json::Number(_) => match scalars::read(FieldKind::Double, value) {
-                Ok(Json::Number(number)) => scalars::whole_if_it_is(&number),
+                Ok(Json::Number(number)) => scalars::integer_if_exact(&number),
                 Ok(_) => Json::Null,
                 Err(message) => {
                     self.error(message);
@@ -305,11 +305,11 @@ impl Walker {
 }
 
 /// The message for a value of a wrong type, in the words of the API server.
-pub(super) fn wanted(what: &str, value: &Json) -> String {
+pub(super) fn mismatch(what: &str, value: &Json) -> String {
     let got = match value {
         Json::Null => "null".to_owned(),
         Json::Bool(value) => value.to_string(),
-        Json::Number(number) => first_letters(&number.to_string(), SHOWN).to_owned(),
+        Json::Number(number) => first_letters(&number.to_string(), MAX_SHOWN).to_owned(),
         Json::String(text) => quoted(text),
         Json::Array(_) => "a list".to_owned(),
         Json::Object(_) => "an object".to_owned(),
@@ -322,7 +322,7 @@ fn null_is_empty(message: &Message, field: &Field) -> bool {
 }
 
 /// The field that a wrong name comes near to.
-fn meant(message: &'static Message, name: &str) -> Option<&'static str> {
+fn nearest_field(message: &'static Message, name: &str) -> Option<&'static str> {
     message
         .fields
         .iter()
@@ -337,10 +337,10 @@ fn meant(message: &'static Message, name: &str) -> Option<&'static str> {
         .map(|(_, known)| known)
 }
 
-pub(super) fn unknown_field(meant: Option<&str>) -> String {
-    meant.map_or_else(
+pub(super) fn unknown_field(nearest: Option<&str>) -> String {
+    nearest.map_or_else(
         || "unknown field".to_owned(),
-        |meant| format!("unknown field, did you mean \"{meant}\"?"),
+        |nearest| format!("unknown field, did you mean \"{nearest}\"?"),
     )
 }
 

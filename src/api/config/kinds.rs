@@ -1,7 +1,7 @@
-//! The table of kinds: everything that asks what a kind is called, where it is served, by which table it is read and how far
-//! it is checked, by which rules, and what it changes, reads it here. A new kind is a `.proto` file, a row and a file of rules;
-//! one that discovery acts on is a file of notes and a line of [`discovery_kinds`](crate::discovery_kinds), too. No code matches
-//! the name of a kind to find what the kind is like.
+//! The table of kinds: names, collections, messages, rules, the extent of the checks and the effect of each kind are read
+//! here. A new kind is a `.proto` file, a row and a file of rules; a kind that discovery acts on has a file of notes and a line
+//! of [`discovery_kinds`](crate::discovery_kinds), too. No code matches
+//! the name of a kind to find its properties.
 
 mod earlier;
 mod effect;
@@ -16,14 +16,14 @@ use crate::well_known::TYPE_URL_PREFIX;
 
 pub use earlier::EARLIER;
 use effect::DryRun;
-pub use effect::{Effect, Role, dry_run_note, kept_notes_of, notes, notes_of, without_effect};
+pub use effect::{Effect, Role, dry_run_note, limited_notes_of, notes, notes_of, without_effect};
 
 /// The depth to which an object is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// Fields and rules.
     Full,
-    /// Fields alone: what Mixer would have said of references and expressions is not known here.
+    /// Fields alone: Mixer's checks of references and expressions are not repeated here.
     Fields,
     /// Not at all: a kind of later releases, which nothing here uses.
     Unused,
@@ -49,7 +49,7 @@ pub struct Kind {
     pub effect: Effect,
     /// Its rules beyond its types.
     pub(super) rule: Option<rules::Rule>,
-    /// Notes of what discovery does otherwise than a valid object says.
+    /// Notes on the parts of a valid object that discovery serves otherwise than written.
     pub(super) notes: Option<SpecNotes>,
     /// The effect of the annotation `istio.io/dry-run` on its objects.
     dry_run: DryRun,
@@ -307,8 +307,8 @@ pub fn is_ours(api_version: &str) -> bool {
 /// Groups of the Gateway API, whose objects stand beside ours and would do the same.
 const GATEWAY_API: [&str; 2] = ["gateway.networking.k8s.io", "gateway.networking.x-k8s.io"];
 
-/// Kinds of the Gateway API by their full names: some are called as ours are. Objects of kinds that are not here are not counted, for
-/// whoever writes files chooses their names.
+/// Kinds of the Gateway API by their full names, because some share a name with ours. Objects of kinds beyond these are not counted:
+/// authors of files could choose any number of names.
 static GATEWAY_API_KINDS: [&str; 14] = [
     "BackendLBPolicy.gateway.networking.k8s.io",
     "BackendTLSPolicy.gateway.networking.k8s.io",
@@ -367,7 +367,7 @@ pub fn kind(api_version: &str, kind: &str) -> Result<&'static Kind, Finding> {
     let mut earlier = earlier::SUCCESSORS.iter();
     let successor = earlier.find(|(name, _)| group == MIXER && *name == kind);
     let wanted = successor.map_or(kind, |(_, successor)| successor);
-    let meant = match current().find(|row| row.kind == wanted) {
+    let suggestion = match current().find(|row| row.kind == wanted) {
         Some(row) => match row.versions.first() {
             Some(version) => Some(format!("{}/{version} {wanted}", row.group)),
             None => Some(format!("{} {wanted}", row.group)),
@@ -382,18 +382,18 @@ pub fn kind(api_version: &str, kind: &str) -> Result<&'static Kind, Finding> {
         .map(str::to_owned),
     };
     let mut message = format!("unrecognized type {} {}", short(api_version), short(kind));
-    match (successor, meant) {
-        (Some(_), Some(meant)) => message.push_str(&format!(", {meant} took its place")),
-        (None, Some(meant)) => message.push_str(&format!(", did you mean \"{meant}\"?")),
+    match (successor, suggestion) {
+        (Some(_), Some(suggestion)) => message.push_str(&format!(", {suggestion} took its place")),
+        (None, Some(suggestion)) => message.push_str(&format!(", did you mean \"{suggestion}\"?")),
         (_, None) => {}
     }
     Err(Finding::error("kind", message))
 }
 
 fn short(name: &str) -> String {
-    const SHOWN: usize = 128;
+    const MAX_SHOWN: usize = 128;
     name.chars()
-        .take(SHOWN)
+        .take(MAX_SHOWN)
         .flat_map(char::escape_debug)
         .collect()
 }

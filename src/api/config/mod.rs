@@ -1,11 +1,10 @@
-//! Objects of rules as people write them: which kind they are of, everything that is wrong with their fields, and the bytes
-//! that a resource carries.
+//! Objects of rules as users write them: their kinds, the findings about their fields, and the bytes that a resource carries.
 //!
 //! ```text
 //! JSON or YAML ── read ──► Object { spec in one spelling, body } + findings ── rules ──► more findings
 //! ```
 //!
-//! `kinds` is the table that everything else reads, `fields` holds what was written against the table of its message. No kind
+//! All other modules read the table `kinds`; `fields` checks a text against the table of its message. No kind
 //! has code of its own here.
 
 mod claims;
@@ -43,7 +42,7 @@ use serde_json::Value as Json;
 
 use crate::schema::Message;
 use crate::wire::{self, DecodeError};
-use fields::{Unknown, UnknownFields, Walker};
+use fields::{UnknownFieldPolicy, UnknownFields, Walker};
 
 pub use crate::finding::{
     Finding, FindingKind, FindingList, Severity, push_index, push_key, quoted,
@@ -51,8 +50,8 @@ pub use crate::finding::{
 pub use envelope::{MOST_BYTES, MOST_DEPTH};
 pub(crate) use kinds::row;
 pub use kinds::{
-    Check, EARLIER, Effect, KINDS, Kind, LATER, Role, dry_run_note, is_ours, kept_notes_of, kind,
-    named, notes, notes_of, unread_api, unread_kind, without_effect,
+    Check, EARLIER, Effect, KINDS, Kind, LATER, Role, dry_run_note, is_ours, kind,
+    limited_notes_of, named, notes, notes_of, unread_api, unread_kind, without_effect,
 };
 pub use status::{ObjectStatus, ServedInstead};
 pub use validation::{check_received, check_rules, refuse_unknown_numbers};
@@ -61,22 +60,21 @@ pub use validation::{check_received, check_rules, refuse_unknown_numbers};
 #[derive(Clone, Debug)]
 pub struct Object {
     pub kind: &'static Kind,
-    /// Empty for what belongs to the whole cluster.
+    /// Empty for an object of the whole cluster.
     pub namespace: String,
     /// Empty where the API server will make one.
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
-    /// Proto JSON in one spelling: lowerCamelCase, enumerations by name, durations as `1.500s`, 64-bit integers as text. As
-    /// written otherwise: in the same order, and what is written with its default is there. A `null` in it could not be
-    /// read, which a finding says already.
+    /// Proto JSON in one spelling: lowerCamelCase, enumerations by name, durations as `1.500s`, 64-bit integers as text. The
+    /// order is that of the text, and written defaults stay. A `null` stands for an unreadable value, which has a finding.
     pub spec: Json,
     /// The body of the resource; empty if there is an error.
     pub body: Bytes,
 }
 
 impl Object {
-    /// `NAMESPACE/NAME`, or `NAME` of what belongs to the whole cluster.
+    /// `NAMESPACE/NAME`, or `NAME` for an object of the whole cluster.
     #[must_use]
     pub fn full_name(&self) -> String {
         if self.namespace.is_empty() {
@@ -122,21 +120,21 @@ impl Object {
     }
 }
 
-/// An object, and all that is wrong with its fields, in the order of what was written. No object where its kind is not known or
-/// not used, or nothing of it can be read. Rules are not asked here, and nothing is left out for its number: see [`check`].
+/// Reads an object, with all findings about its fields, in the order of the text. `None`: the kind is unknown or unused, or the
+/// object is unreadable. Rules and the limit of findings are those of [`check`] alone.
 #[must_use]
 pub fn read(value: &Json) -> (Option<Object>, Vec<Finding>) {
     envelope::read(value)
 }
 
-/// An object, and what is wrong with it, fields and rules, in the order of the text. At most a hundred are kept, see [`limit`].
+/// Checks an object: returns it with the findings about fields and rules, in the order of the text, at most a hundred: see [`limit`].
 #[must_use]
 pub fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
     validation::check(value)
 }
 
-/// As [`check`], with all findings and in no order: for one who adds some, and then calls [`document::Part::order`] and
-/// [`limit`].
+/// As [`check`], with all findings and in no order: for a caller that adds findings, and then calls [`document::Part::sort`]
+/// and [`limit`].
 #[must_use]
 pub fn check_all(value: &Json) -> (Option<Object>, Vec<Finding>) {
     validation::check_all(value)
@@ -145,8 +143,8 @@ pub fn check_all(value: &Json) -> (Option<Object>, Vec<Finding>) {
 /// Findings of one object.
 const MOST: usize = 100;
 
-/// A hundred, and last one of each severity that says how many more there are. Warnings are left out first: whoever is
-/// refused wants to read why. Where all are left out, the last is not about more, and says so.
+/// Leaves a hundred findings, and a last one of each severity that counts those left out. Warnings are left out first: the author
+/// of a refused object needs the errors. Where all of a severity are left out, the last finding says that, too.
 pub fn limit(findings: &mut Vec<Finding>) {
     if findings.len() <= MOST {
         return;
@@ -184,14 +182,14 @@ pub fn limit(findings: &mut Vec<Finding>) {
     findings.shrink_to_fit();
 }
 
-/// A message alone: its JSON in one spelling, and what is wrong with it. `unknown`: how bad an unknown field is.
+/// Reads a message alone: returns its JSON in one spelling, and the findings. `unknown` is the severity of unknown fields.
 #[must_use]
 pub fn read_message(
     message: &'static Message,
     value: &Json,
     unknown: Severity,
 ) -> (Json, Vec<Finding>) {
-    let (read, walker) = walk(message, value, Unknown::Said(unknown));
+    let (read, walker) = walk(message, value, UnknownFieldPolicy::Report(unknown));
     (read, walker.findings.into_vec())
 }
 
@@ -200,16 +198,16 @@ pub(crate) fn read_known(
     message: &'static Message,
     value: &Json,
 ) -> (Json, Vec<Finding>, UnknownFields) {
-    let unknown = Unknown::Listed(UnknownFields::default());
+    let unknown = UnknownFieldPolicy::Collect(UnknownFields::default());
     let (read, walker) = walk(message, value, unknown);
     let findings = walker.findings.into_vec();
     match walker.unknown {
-        Unknown::Listed(unknown) => (read, findings, unknown),
-        Unknown::Said(_) => (read, findings, UnknownFields::default()),
+        UnknownFieldPolicy::Collect(unknown) => (read, findings, unknown),
+        UnknownFieldPolicy::Report(_) => (read, findings, UnknownFields::default()),
     }
 }
 
-fn walk(message: &'static Message, value: &Json, unknown: Unknown) -> (Json, Walker) {
+fn walk(message: &'static Message, value: &Json, unknown: UnknownFieldPolicy) -> (Json, Walker) {
     let mut walker = Walker::new();
     walker.unknown = unknown;
     // Before the walk, which goes as deep as the value does.

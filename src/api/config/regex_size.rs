@@ -5,7 +5,7 @@ pub const MOST: u32 = 32_768;
 /// Instructions that Envoy takes without a word (`re2.max_program_size.error_level`).
 pub const USUAL: u32 = 100;
 
-/// Instructions of one letter beyond ASCII, of a class, and of a class of Unicode, by what RE2 was seen to make of them.
+/// Instructions of one letter beyond ASCII, of a class, and of a class of Unicode, as measured with RE2.
 const WIDE: u32 = 8;
 const CLASS: u32 = 16;
 const UNICODE: u32 = 512;

@@ -1,11 +1,11 @@
-//! One value as proto JSON writes it: what was meant, or why it cannot be read.
+//! Reads one value of proto JSON; returns it in one spelling, or the cause of the failure.
 
 use base64::Engine as _;
 use serde_json::{Number, Value as Json};
 
 use crate::duration;
 use crate::finding::quoted;
-use crate::proto_json::{BASE64, canonical, whole_of};
+use crate::proto_json::{BASE64, canonical, integer_of};
 use crate::schema::{Enum, FieldKind};
 use crate::text::first_letters;
 use crate::timestamp;
@@ -70,8 +70,8 @@ fn bytes(text: &str) -> Result<Json, String> {
 
 /// With any number of digits, it may be long.
 fn short(number: &Number) -> String {
-    const SHOWN: usize = 64;
-    first_letters(&number.to_string(), SHOWN).to_owned()
+    const MAX_SHOWN: usize = 64;
+    first_letters(&number.to_string(), MAX_SHOWN).to_owned()
 }
 
 fn small(whole: i128) -> Json {
@@ -85,7 +85,7 @@ fn large(whole: i128) -> Json {
 
 fn integer(value: &Json, least: i128, most: i128) -> Result<i128, String> {
     let (whole, text) = match value {
-        Json::Number(number) => (whole(number), short(number)),
+        Json::Number(number) => (exact_integer(number), short(number)),
         Json::String(text) => (digits(text), quoted(text)),
         Json::Null | Json::Bool(_) | Json::Array(_) | Json::Object(_) => (None, String::new()),
     };
@@ -98,14 +98,14 @@ fn integer(value: &Json, least: i128, most: i128) -> Result<i128, String> {
 }
 
 /// `1.0` counts.
-fn whole(number: &Number) -> Option<i128> {
+fn exact_integer(number: &Number) -> Option<i128> {
     if let Some(whole) = number.as_i64() {
         return Some(whole.into());
     }
     if let Some(whole) = number.as_u64() {
         return Some(whole.into());
     }
-    number.as_f64().and_then(whole_of)
+    number.as_f64().and_then(integer_of)
 }
 
 fn digits(text: &str) -> Option<i128> {
@@ -141,7 +141,7 @@ fn decimal(text: &str) -> Option<f64> {
 }
 
 /// As Go writes a double that has no fraction.
-pub(super) fn whole_if_it_is(number: &Number) -> Json {
+pub(super) fn integer_if_exact(number: &Number) -> Json {
     canonical(number.as_f64().unwrap_or_default())
 }
 
@@ -153,7 +153,7 @@ fn choice(kinds: &Enum, value: &Json) -> Result<Json, String> {
             quoted(text),
         ),
         Json::Number(number) => (
-            whole(number).and_then(|number| {
+            exact_integer(number).and_then(|number| {
                 kinds
                     .values
                     .iter()

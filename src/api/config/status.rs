@@ -1,4 +1,4 @@
-//! The words for what becomes of an object, whoever has it: each page, document, metric and log line prints them from here.
+//! The words for the status of an object: all pages, documents, metrics and log lines take them from here.
 
 /// The version that is served in the place of a refused object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

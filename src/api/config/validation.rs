@@ -1,4 +1,4 @@
-//! Fields and rules together: everything that is wrong with an object.
+//! Fields and rules together: all findings about an object.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ pub(super) fn check(value: &Json) -> (Option<Object>, Vec<Finding>) {
     let (object, mut findings) = check_all(value);
     // The order needs a tree of the whole object, which a single finding is not worth.
     if findings.len() > 1 {
-        Part::new(&Node::of_json(value)).order(&mut findings);
+        Part::new(&Node::of_json(value)).sort(&mut findings);
     }
     limit(&mut findings);
     (object, findings)
@@ -40,7 +40,7 @@ pub fn check_received(object: &mut Object) -> Vec<Finding> {
     findings
 }
 
-/// Reports each number in an object that came by the wire that is none of its enumeration's. It is `null` in the spec
+/// Reports each number in an object of the wire that its enumeration lacks. It is `null` in the spec
 /// afterwards.
 #[must_use]
 pub fn refuse_unknown_numbers(object: &mut Object) -> Vec<Finding> {
@@ -50,9 +50,9 @@ pub fn refuse_unknown_numbers(object: &mut Object) -> Vec<Finding> {
     walker.findings.into_vec()
 }
 
-/// Adds what rules find at places that could be read.
+/// Adds the findings of rules at readable places.
 fn add_rule_findings(object: &Object, findings: &mut Vec<Finding>) {
-    let unread = Unread::of(findings);
+    let unread = UnreadableFields::of(findings);
     let rules = check_rules(object).into_iter();
     findings.extend(rules.filter(|found| !unread.holds(&found.path)));
 }
@@ -70,11 +70,11 @@ pub fn check_rules(object: &Object) -> Vec<Finding> {
     kind.check_rules(namespace, name, spec)
 }
 
-/// Places that could not be read, which was said when it was tried: rules have nothing to add. A message with two members of a
+/// Unreadable places, which have findings already: rules have nothing to add. A message with two members of a
 /// oneof is not among them, since all of it was read.
-struct Unread(HashSet<String>);
+struct UnreadableFields(HashSet<String>);
 
-impl Unread {
+impl UnreadableFields {
     fn of(findings: &[Finding]) -> Self {
         let errors = findings
             .iter()

@@ -1,4 +1,4 @@
-//! Messages by their descriptors: which there are, and what fields each has.
+//! Envoy's messages and their fields, by their descriptors.
 //!
 //! Only names are looked up when the descriptors are taken; a message's fields are read when it is met.
 
@@ -11,11 +11,11 @@ use crate::wire::{DecodeError, Raw, next_field};
 /// Messages within messages: no file has so many.
 const DEEPEST: usize = 32;
 
-/// The option of a message that says what an earlier version called it (udpa/annotations/versioning.proto).
+/// The option of a message with its name in an earlier version (udpa/annotations/versioning.proto).
 const VERSIONING: u32 = 7_881_811;
 
-/// The options of a field, and of a choice, that say what Envoy wants (validate/validate.proto). Only the rules about what must be
-/// there are kept.
+/// The options of a field, and of a choice, with Envoy's rules (validate/validate.proto). Only the rules about required fields are
+/// read.
 const RULES: u32 = 1071;
 
 /// Numbers of the types of fields (google/protobuf/descriptor.proto).
@@ -42,7 +42,7 @@ pub mod kind {
 /// A set of files.
 pub struct DescriptorPool<'a> {
     files: Vec<(String, &'a [u8])>,
-    /// By their full names: in which file, and what it says of them.
+    /// The file and the descriptor of each symbol, by full name.
     symbols: HashMap<String, (usize, &'a [u8])>,
     /// Names of messages by those that they had in an earlier version.
     renamed: HashMap<&'a str, String>,
@@ -90,7 +90,7 @@ impl<'a> DescriptorPool<'a> {
     ///
     /// # Errors
     ///
-    /// Bytes that are none.
+    /// The bytes are no descriptors.
     pub fn new(mut set: &'a [u8]) -> Result<Self, DecodeError> {
         let mut pool = Self {
             files: Vec::new(),
@@ -247,7 +247,7 @@ impl<'a> DescriptorPool<'a> {
         Ok(found.map(|(name, _)| name))
     }
 
-    /// The names of an enumeration with their numbers; none of one that the pool lacks.
+    /// Returns the names of an enumeration with their numbers; empty for an unknown enumeration.
     ///
     /// # Errors
     ///
@@ -294,7 +294,7 @@ impl<'a> MessageDescriptor<'a> {
                 (8, Raw::Bytes(bytes)) => {
                     let choice = choices.next();
                     read.wanted_choices
-                        .extend(choice.filter(|_| is_wanted_choice(bytes)));
+                        .extend(choice.filter(|_| is_required_oneof(bytes)));
                 }
                 _ => {}
             }
@@ -315,7 +315,7 @@ impl<'a> MessageDescriptor<'a> {
 }
 
 /// Returns true if Envoy wants one of the fields of a choice.
-fn is_wanted_choice(bytes: &[u8]) -> bool {
+fn is_required_oneof(bytes: &[u8]) -> bool {
     let options = parts(bytes).flatten().filter_map(|part| match part {
         (2, Raw::Bytes(options)) => Some(options),
         _ => None,
@@ -344,7 +344,7 @@ pub(super) fn is_json_name(field: &str, name: &str) -> bool {
 impl<'a> FieldDescriptor<'a> {
     /// Returns true if a name of JSON means it.
     #[must_use]
-    pub fn is_called(&self, name: &str) -> bool {
+    pub fn is_named(&self, name: &str) -> bool {
         is_json_name(self.name, name)
     }
 

@@ -51,7 +51,7 @@ pub fn encode(message: &str, value: &Json, path: &str) -> Result<Vec<u8>, Vec<Fi
     }
 }
 
-/// The same of what an EnvoyFilter has as a patch's value.
+/// As above, for the value of a patch of an EnvoyFilter.
 ///
 /// # Errors
 ///
@@ -134,7 +134,7 @@ impl Encoder {
             if self.is_full() {
                 return;
             }
-            let found = descriptor.fields.iter().find(|field| field.is_called(key));
+            let found = descriptor.fields.iter().find(|field| field.is_named(key));
             match found {
                 Some(field) => written.push((field, key, value)),
                 None => {
@@ -178,7 +178,7 @@ impl Encoder {
         let mut fields = manager.iter().flat_map(|manager| &manager.fields);
         if name == old_fields::FILTER
             && (old_fields::successor(old_fields::MANAGER, key).is_some()
-                || fields.any(|field| field.is_called(key)))
+                || fields.any(|field| field.is_named(key)))
         {
             return "a field of HttpConnectionManager: write it in typed_config, with its @type"
                 .to_owned();
@@ -231,7 +231,7 @@ impl Encoder {
             return self.fail("a map without keys or values");
         };
         let mut entries: Vec<_> = entries.iter().collect();
-        // Equal values are equal bytes, in whatever order they were written.
+        // Equal values are equal bytes, in any order of the text.
         entries.sort_by_key(|(key, _)| *key);
         for (key, value) in entries {
             let mut inner = Vec::new();
@@ -394,7 +394,7 @@ impl Encoder {
         true
     }
 
-    /// The name of a type of Envoy, or of the one that took its place.
+    /// Returns the name of a type of Envoy, or of its successor.
     fn resolved<'n>(&self, written: &'n str) -> Option<&'n str> {
         match self.pool.has(written) {
             true => Some(written),

@@ -12,7 +12,7 @@ use crate::well_known::TYPE_URL_PREFIX;
 use crate::wire::{DEEPEST, DecodeError, Raw, WireScalar, length_delimited};
 
 /// Well-known messages that are one value.
-const WHOLE: [&str; 11] = [
+const ATOMIC: [&str; 11] = [
     "google.protobuf.BoolValue",
     "google.protobuf.BytesValue",
     "google.protobuf.DoubleValue",
@@ -54,7 +54,7 @@ pub fn merge(
     merger.message(message, below, above, 0)
 }
 
-/// The same message with the entries of all maps in the order of their keys, and so down to what is packed into it.
+/// Returns the same message with the entries of all maps in the order of their keys, at every depth, also in packed messages.
 #[must_use]
 pub fn canonical(message: &str, bytes: &[u8]) -> Vec<u8> {
     let sorted = descriptors().and_then(|pool| sort(pool, message, bytes, 0).ok());
@@ -98,7 +98,7 @@ impl Merger<'_> {
             .keys()
             .filter_map(|number| Some((group(*number)?, *number)))
             .collect();
-        // What stays of the one below, and what the other is laid over.
+        // The fields of the lower message that stay, and those that the upper one is merged into.
         let mut fields: Vec<(u32, Vec<u8>)> = Vec::new();
         let mut ours: BTreeMap<u32, Vec<Raw<'_>>> = BTreeMap::new();
         for part in parts(below) {
@@ -124,7 +124,7 @@ impl Merger<'_> {
             let mut out = Vec::new();
             match descriptor.field(number) {
                 Some(field) => self.field(field, ours, theirs, depth, &mut out)?,
-                // Without a description nobody knows a list from a value: the newer counts.
+                // Without a descriptor a list cannot be told from a value: the newer counts.
                 None => theirs
                     .into_iter()
                     .for_each(|raw| put(number, raw, &mut out)),
@@ -152,7 +152,7 @@ impl Merger<'_> {
             ours.chain(theirs).for_each(|raw| put(number, raw, out));
             return Ok(());
         }
-        let is_merged = field.kind == kind::MESSAGE && !WHOLE.contains(&field.of);
+        let is_merged = field.kind == kind::MESSAGE && !ATOMIC.contains(&field.of);
         if !is_merged {
             theirs.into_iter().for_each(|raw| put(number, raw, out));
             return Ok(());
@@ -239,7 +239,7 @@ impl Merger<'_> {
     }
 }
 
-/// The type and the bytes of what is packed.
+/// Returns the type and the bytes of a packed message.
 fn unpacked(any: &[u8]) -> Result<(&str, &[u8]), DecodeError> {
     let (mut url, mut value): (&str, &[u8]) = ("", &[]);
     for part in parts(any) {

@@ -1,5 +1,5 @@
-//! Parts without which Envoy refuses a message, and the whole resource with it: what Envoy's own rules want to be there, and a few
-//! that only its code wants.
+//! Finds the parts without which Envoy refuses a message, and the whole resource with it: those that Envoy's own rules require,
+//! and a few that only its code requires.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -23,7 +23,7 @@ const READ_AT_ONCE: [&str; 3] = [
 
 /// Fields of which Envoy's code wants one (seen with Envoy 1.40), the usual one first: no rule of its messages says so. Chains of a
 /// listener are not among them, for another patch may add them.
-const WANTED: [(&str, &[&str]); 9] = [
+const REQUIRED: [(&str, &[&str]); 9] = [
     (LISTENER, &["address", "api_listener"]),
     (
         "envoy.config.listener.v3.Filter",
@@ -53,7 +53,7 @@ const WANTED: [(&str, &[&str]); 9] = [
     ),
 ];
 
-/// A part of a message that has not what Envoy wants.
+/// A part of a message that lacks a required field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingPart {
     /// The place of the part within the message; empty: the message itself.
@@ -80,7 +80,7 @@ pub fn missing_part(message: &str, bytes: &[u8], is_whole: bool) -> Option<Missi
 /// Values of a message's fields, by number.
 type FieldValues<'b> = BTreeMap<u32, Vec<Raw<'b>>>;
 
-/// The result of one part: the words about what is missing. The path stays at the part then.
+/// The result of one part: the message about the missing field. The path stays at the part then.
 type Found = Result<Option<String>, DecodeError>;
 
 const BALANCING_POLICIES: &str = "envoy.config.cluster.v3.LoadBalancingPolicy";
@@ -164,7 +164,7 @@ impl Search {
             return Ok(None);
         };
         push_key(&mut self.path, text(key)?);
-        // What is packed is merged with what has its key, and another value takes that one's place.
+        // A packed message is merged with the value of its key, and any other value replaces it.
         let is_whole = is_whole || of.of != ANY;
         self.part(field.name, of.of, value, is_whole, depth)
     }
@@ -194,7 +194,7 @@ impl Search {
     }
 }
 
-/// Returns the words about what a message of its own lacks.
+/// Returns the message about the field that a message itself lacks.
 fn lack(name: &str, descriptor: &MessageDescriptor<'_>, values: &FieldValues<'_>) -> Found {
     for field in &descriptor.fields {
         if is_missing(field, values.get(&field.number).map(Vec::as_slice))? {
@@ -212,7 +212,7 @@ fn lack(name: &str, descriptor: &MessageDescriptor<'_>, values: &FieldValues<'_>
             return Ok(Some(none_of(&names)));
         }
     }
-    let wanted = WANTED.iter().filter(|(message, _)| *message == name);
+    let wanted = REQUIRED.iter().filter(|(message, _)| *message == name);
     for (_, names) in wanted {
         let mut fields = descriptor
             .fields
@@ -237,7 +237,7 @@ fn has_equal_chains(
         let field = listener.fields.iter().find(|field| field.name == name);
         field.and_then(|field| values.get(&field.number))
     };
-    // Its chains are told apart by that.
+    // Its chains are distinguished by that.
     if of("filter_chain_matcher").is_some() {
         return Ok(false);
     }
@@ -265,7 +265,7 @@ fn is_set(values: Option<&Vec<Raw<'_>>>) -> bool {
     values.is_some_and(|values| !matches!(values.last(), None | Some(Raw::Varint(0))))
 }
 
-/// Returns true if a field has less than Envoy's rule about it wants. Of a choice only what is chosen counts.
+/// Returns true if a field violates Envoy's rule about its presence. Of a choice only the chosen field counts.
 fn is_missing(
     field: &FieldDescriptor<'_>,
     values: Option<&[Raw<'_>]>,

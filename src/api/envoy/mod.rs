@@ -25,7 +25,7 @@ pub use names::todays_name;
 /// A `FileDescriptorSet`: Envoy's messages, and all services that discovery serves.
 pub const ENVOY: &[u8] = include_bytes!("descriptors.bin");
 
-/// The descriptors, indexed when they are first asked for; nobody pays for them before. `None`: they are broken, which a test rules out.
+/// Returns the descriptors, which the first call indexes. `None`: they are broken, which a test rules out.
 fn descriptors() -> Option<&'static DescriptorPool<'static>> {
     static DESCRIPTORS: OnceLock<Option<DescriptorPool<'static>>> = OnceLock::new();
     let made = DESCRIPTORS.get_or_init(|| DescriptorPool::new(ENVOY).ok());

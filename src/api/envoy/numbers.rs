@@ -21,7 +21,7 @@ pub(super) fn float(value: &Json) -> Result<f64, String> {
 }
 
 /// Whole numbers may be written as text, and a Struct has no other numbers than those with a fraction.
-fn whole(value: &Json) -> Option<i128> {
+fn integer(value: &Json) -> Option<i128> {
     match value {
         Json::Number(number) => {
             let exact = number.as_i64().map(i128::from);
@@ -43,13 +43,13 @@ fn fractionless(value: f64) -> Option<i128> {
 }
 
 pub(super) fn unsigned(value: &Json, most: u64) -> Result<u64, String> {
-    let read = whole(value).and_then(|read| u64::try_from(read).ok());
+    let read = integer(value).and_then(|read| u64::try_from(read).ok());
     let read = read.filter(|read| *read <= most);
     read.ok_or_else(|| format!("want a whole number from 0 to {most}"))
 }
 
 pub(super) fn signed(value: &Json, least: i64, most: i64) -> Result<i64, String> {
-    let read = whole(value).and_then(|read| i64::try_from(read).ok());
+    let read = integer(value).and_then(|read| i64::try_from(read).ok());
     let read = read.filter(|read| (least..=most).contains(read));
     read.ok_or_else(|| format!("want a whole number from {least} to {most}"))
 }

@@ -1,5 +1,5 @@
-//! Fields of Envoy's v2 API that v3 has not, in messages that it has: two of them mean exactly what others mean today, and
-//! whoever writes another one is told what took its place.
+//! Fields of Envoy's v2 API that v3 lacks, in messages that v3 has: two of them are translated to fields of the same meaning, and
+//! a finding about any other names its replacement.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -97,7 +97,7 @@ pub(super) const SUCCESSORS: [(&str, &str, &str); 22] = [
     ("envoy.config.route.v3.VirtualCluster", "pattern", "headers"),
 ];
 
-/// The field to write in place of one that a message had in v2.
+/// Returns the field to write in place of a field of v2.
 pub(super) fn successor(message: &str, field: &str) -> Option<&'static str> {
     let mut all = SUCCESSORS.iter();
     let found = all.find(|(of, had, _)| *of == message && is_json_name(had, field));
@@ -105,7 +105,7 @@ pub(super) fn successor(message: &str, field: &str) -> Option<&'static str> {
 }
 
 /// The fields of a message with those that v3 has of others: `hosts` of a cluster, and `idle_timeout` of a connection manager.
-/// `None`: it has neither, or both an old field and the one that took its place.
+/// `None`: the message has neither field, or both the old one and its replacement.
 pub(super) fn translated(message: &str, written: &[(&String, &Json)]) -> Option<Map<String, Json>> {
     let (old, new) = match message {
         CLUSTER => ("hosts", "load_assignment"),

@@ -1,6 +1,5 @@
 //! Objects of Kubernetes' own kinds as they are written, reduced to the fields that a reader needs. The reader of services for
-//! proxies, in `sources`, and the transforms to other objects decode these types; each keeps what it makes of them in types of its
-//! own.
+//! proxies, in `sources`, and the transforms to other objects decode these types; each keeps its results in types of its own.
 //!
 //! Decoding skips other fields and takes `null` for the default. A number, an address or an item of a list that is none is
 //! [`Lenient`] or an [`Items::unreadable`]: whether it costs the object or itself is for the reader to judge.
@@ -49,8 +48,7 @@ where
     Option::<T>::deserialize(from).map(Option::unwrap_or_default)
 }
 
-/// Decodes a field that names a version of an object and changes nothing that is made of it: one that is none is no reason to refuse
-/// the object.
+/// Decodes a field that names a version of an object and affects no result: an invalid value is no reason to refuse the object.
 fn or_default<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -78,18 +78,18 @@ impl<T: Clone> Parsed<T> {
 /// A text that is malformed, of a wrong type or not valid, with its path.
 pub fn parse(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
     over(&defaults(), text, LIMITS, |merged, written| {
-        rules::whole(merged, written, MeshConfigUse::Own)
+        rules::check(merged, written, MeshConfigUse::Own)
     })
 }
 
-/// As [`parse`], over the defaults of a role that makes resources of it: what Envoy would refuse is not valid.
+/// As [`parse`], over the defaults of a role that makes resources of it: values that Envoy would refuse are invalid.
 ///
 /// # Errors
 ///
 /// As [`parse`].
 pub fn parse_over(base: &MeshConfig, text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
     over(base, text, LIMITS, |merged, written| {
-        rules::whole(merged, written, MeshConfigUse::Discovery)
+        rules::check(merged, written, MeshConfigUse::Discovery)
     })
 }
 
@@ -105,7 +105,7 @@ pub fn parse_served(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
         return Ok(Parsed::unchanged(&base));
     };
     let parsed = over_tree(&base, &served_part(&node), |merged, written| {
-        rules::whole(merged, written, MeshConfigUse::Served)
+        rules::check(merged, written, MeshConfigUse::Served)
     })?;
     Ok(Parsed {
         warnings: warnings(&node),
@@ -113,7 +113,7 @@ pub fn parse_served(text: &str) -> Result<Parsed<MeshConfig>, Invalid> {
     })
 }
 
-/// Fields whose messages have grown with the releases: a sink's own types of them could interpret what nobody has checked.
+/// Fields whose messages have grown with the releases: a sink could interpret fields in them that were not checked.
 const UNSERVED: [&str; 2] = ["extensionProviders", "serviceScopeConfigs"];
 /// The same of `defaultConfig`.
 const UNSERVED_OF_PROXY: [&str; 4] = [
@@ -123,7 +123,7 @@ const UNSERVED_OF_PROXY: [&str; 4] = [
     "readinessProbe",
 ];
 
-/// A configuration without the fields that are not served: whatever is wrong with them is a warning.
+/// Returns a configuration without the fields that are not served: errors in them are warnings.
 fn served_part(node: &Node) -> Node {
     let mut served = node.clone();
     let yaml::Value::Map(fields) = &mut served.value else {
@@ -154,7 +154,7 @@ fn is_one_of(message: &'static Message, name: &str, fields: &[&str]) -> bool {
 ///
 /// # Errors
 ///
-/// As [`parse`]; judged is what comes out.
+/// As [`parse`]; the rules check the result.
 pub fn parse_proxy(base: &ProxyConfig, text: &str) -> Result<Parsed<ProxyConfig>, Invalid> {
     over(base, text, POD_LIMITS, rules::proxy)
 }
@@ -184,11 +184,11 @@ pub fn written_over(earlier: &Map<String, Json>, later: Map<String, Json>) -> Ma
     merged
 }
 
-/// A message as proto JSON: lowerCamel names, what is unset left out.
+/// Returns a message as proto JSON: lowerCamel names, without unset fields.
 ///
 /// # Errors
 ///
-/// Only for a message that was made by hand: one that is nested too deeply.
+/// The message is nested too deeply, which only a message that was made by hand can be.
 pub fn json(message: &impl Typed) -> Result<Map<String, Json>, Invalid> {
     read::to_json(message)
 }
@@ -202,8 +202,8 @@ const DEFAULTS_OF_OURS: [&str; 4] = [
     "tracing",
 ];
 
-/// A ProxyConfig as proto JSON without what equals [`proxy_defaults`], so that it says what somebody chose. Fields that mean
-/// something else to another agent where they are left out stay if `written` has them.
+/// Returns a ProxyConfig as proto JSON without the values of [`proxy_defaults`], so that it has the user's choices alone. Fields
+/// for which another agent has other defaults stay if `written` has them.
 ///
 /// # Errors
 ///
@@ -221,7 +221,7 @@ pub fn chosen(
     Ok(fields)
 }
 
-/// The items of `accessLogFormat` with the encoding JSON: name and format. `None` for what [`parse`] refuses.
+/// The items of `accessLogFormat` with the encoding JSON: name and format. `None` for a text that [`parse`] refuses.
 #[must_use]
 pub fn json_format(format: &str) -> Option<BTreeMap<String, String>> {
     rules::json_format(format).ok()
@@ -252,7 +252,7 @@ fn document(text: &str, limits: Limits) -> Result<Option<Node>, Invalid> {
         return Err(Invalid::at(
             Finding::error(
                 "kind",
-                "this is a ConfigMap; give what is in its data.mesh, or data.meshNetworks for the networks",
+                "this is a ConfigMap; give the text of its data.mesh, or of data.meshNetworks for the networks",
             ),
             &node,
         ));
@@ -260,7 +260,7 @@ fn document(text: &str, limits: Limits) -> Result<Option<Node>, Invalid> {
     Ok(Some(node))
 }
 
-/// `rules` are asked of what comes out, and of what was written.
+/// Lays a text over a message. `rules` check the result together with the written text.
 fn over<T: Typed>(
     base: &T,
     text: &str,
@@ -286,8 +286,8 @@ fn over_tree<T: Typed>(
     overlay::lay(T::MESSAGE, &mut merged, fields.clone());
     let (merged, written) = (Json::Object(merged), Json::Object(fields));
     let mut findings = rules(&merged, &written);
-    // In the order of the text, because only the first error is told.
-    Part::new(node).order(&mut findings);
+    // In the order of the text, because only the first error is reported.
+    Part::new(node).sort(&mut findings);
     if let Some(first) = findings.iter().position(Finding::is_error) {
         return Err(Invalid::at(findings.swap_remove(first), node));
     }

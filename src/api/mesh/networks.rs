@@ -8,7 +8,7 @@ use crate::model;
 use crate::read::{self, Invalid};
 use crate::schema::Typed;
 
-/// Networks from YAML or JSON. Empty text is none.
+/// Reads networks from YAML or JSON. An empty text has none.
 ///
 /// # Errors
 ///

@@ -33,9 +33,9 @@ fn settings_that_mean_something_else_in_discovery_are_warned_of() {
             "line 2: outboundClusterStatName: \"%FOO%\" is not replaced: gudgeon knows %SERVICE%, %SERVICE_FQDN%, \
              %SERVICE_NAME%, %SERVICE_PORT%, %SERVICE_PORT_NAME%, %SUBSET_NAME%",
             "line 5: extensionProviders[1].name: \"a\" is named twice: the first counts",
-            "line 5: extensionProviders[1].envoyExtAuthzHttp.service: names no service: policies with this provider deny everything",
+            "line 5: extensionProviders[1].envoyExtAuthzHttp.service: names no service: policies with this provider deny all requests",
             "line 5: extensionProviders[1].envoyExtAuthzHttp.port: port 70000 is not in 1..65535: policies with this provider deny \
-             everything",
+             all requests",
         ]
     );
     assert_eq!(parse(text).unwrap().warnings, [""; 0]);
@@ -44,7 +44,7 @@ fn settings_that_mean_something_else_in_discovery_are_warned_of() {
 #[test]
 fn a_config_map_is_told_from_what_it_holds() {
     let text = "apiVersion: v1\ndata:\n  mesh: |\n    trustDomain: a\nkind: ConfigMap\nmetadata: {name: istio}\n";
-    let message = "line 5: kind: this is a ConfigMap; give what is in its data.mesh, or data.meshNetworks for the networks";
+    let message = "line 5: kind: this is a ConfigMap; give the text of its data.mesh, or of data.meshNetworks for the networks";
     assert_eq!(cause(text), message);
     assert_eq!(parse_served(text).unwrap_err().to_string(), message);
 }
@@ -309,7 +309,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "proxyListenPort: !!int x",
-        "line 1: \"x\" is not what its tag says",
+        "line 1: \"x\" does not match its tag",
     ),
     // Only releases up to 1.1 had it, and numbers of enums are as closed as their names.
     (

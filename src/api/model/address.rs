@@ -42,7 +42,7 @@ impl Network {
         Some(Self { first, prefix })
     }
 
-    /// A range of addresses, or one of them, as it is compared with others; another text is what it is.
+    /// Returns an address or a range of addresses in one spelling, to compare it; any other text stays as it is.
     #[must_use]
     pub fn canonical(range: &str) -> String {
         let network = range.parse::<Self>();

@@ -9,7 +9,7 @@ use super::{ClusterId, PushRequest, ServiceKey, TriggerReason, WorkloadKey};
 /// Names of one kind at most. Beyond them a full push costs no more than one of the names.
 const MOST: usize = 10_000;
 /// Names of one kind in the log.
-const MOST_SHOWN: usize = 3;
+const MAX_SHOWN: usize = 3;
 
 /// A kind of objects that an update changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,7 +95,7 @@ impl From<&(Arc<str>, Arc<str>)> for ChangedName {
     }
 }
 
-/// The objects that an update changed in what is served. An object that another source has in its place changes nothing.
+/// Returns the objects whose served versions an update changed. An object that another source overrides changes nothing.
 ///
 /// Names are shared with the objects. `None`: more than `MOST` names, or a kind of which there is one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -221,9 +221,9 @@ impl fmt::Display for Changes {
             let comma = if at == 0 { "" } else { "; " };
             write!(to, "{comma}{}", kind.as_str())?;
             let Some(names) = names else { continue };
-            let mut first = names.iter().take(MOST_SHOWN);
+            let mut first = names.iter().take(MAX_SHOWN);
             first.try_for_each(|name| write!(to, " {name}"))?;
-            let more = names.len().saturating_sub(MOST_SHOWN);
+            let more = names.len().saturating_sub(MAX_SHOWN);
             if more > 0 {
                 write!(to, " and {more} more")?;
             }

@@ -1,4 +1,4 @@
-//! Certificates that Gateways name: what a server presents, and the roots that it checks its clients against.
+//! Certificates that Gateways name: those that a server presents, and the roots that it checks its clients against.
 
 use std::collections::BTreeMap;
 use std::fmt;

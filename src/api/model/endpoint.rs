@@ -192,11 +192,11 @@ pub struct Endpoint {
     pub health: Health,
     /// Its share of the requests, against that of others; 0: not used.
     pub weight: u32,
-    /// `NAMESPACE/NAME` of its pod, where it has one that is known.
+    /// `NAMESPACE/NAME` of its pod, if that is known.
     pub pod: Option<Arc<str>>,
     /// `NAMESPACE/NAME` of the pod that its source names, while nothing is known of that pod.
     pub unknown_pod: Option<Arc<str>>,
-    /// The name of what the pod belongs to, such as its Deployment.
+    /// The name of the pod's owner, such as its Deployment.
     pub workload: Option<Arc<str>>,
 }
 

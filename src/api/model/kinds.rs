@@ -1,5 +1,5 @@
-//! The kinds that discovery acts on: the type of each, and the field of whatever holds objects of all kinds. One line declares both
-//! for the [`World`](super::World) and for the sources, with the code that sets and reads them.
+//! The kinds that discovery acts on: the type of each, and its field in the structs that hold objects of all kinds. One line
+//! declares both for the [`World`](super::World) and for the sources, with the code that sets and reads them.
 
 pub use crate::istio::networking::v1alpha3::*;
 pub use crate::istio::security::v1beta1::*;

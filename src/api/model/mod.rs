@@ -1,7 +1,7 @@
-//! The mesh as plain values: services, endpoints, workloads, and the [`World`] that holds what one moment knows.
+//! The mesh as plain values: services, endpoints, workloads, and the [`World`] that holds the state of one moment.
 //!
 //! Registries make these values, resources for Envoy are made from them, and neither knows the other. Texts are `Arc<str>`,
-//! because one name stands in many places; values are compared and cloned often, so that what is large is behind an `Arc`.
+//! because one name stands in many places; values are compared and cloned often, so that large ones are behind an `Arc`.
 
 mod address;
 mod changes;
@@ -46,7 +46,7 @@ pub fn selects(selector: &Labels, labels: &Labels) -> bool {
         .all(|(name, value)| labels.get(name) == Some(value))
 }
 
-/// The name of one cluster of machines; also of what is not Kubernetes, such as a directory of files.
+/// The name of a cluster; also of a source that is not Kubernetes, such as a directory of files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterId(Arc<str>);
 

@@ -48,7 +48,7 @@ const PROTOCOL_NAMES: [(&str, Protocol); 11] = [
     ("UDP", Protocol::Udp),
 ];
 
-/// Requests as a proxy takes them: HTTP to whoever routes them.
+/// Requests in the form for a forward proxy: HTTP for routing.
 const HTTP_PROXY: &str = "HTTP_PROXY";
 
 impl std::str::FromStr for Protocol {
@@ -66,7 +66,7 @@ impl std::str::FromStr for Protocol {
 
 impl Protocol {
     /// The protocol of a port of a Kubernetes Service, from its transport (`protocol`, absent is TCP), its `appProtocol`, its
-    /// name and its number. `None`: the port carries what no proxy here does, and is dropped.
+    /// name and its number. `None`: proxies do not serve the protocol, and the port is dropped.
     #[must_use]
     pub fn of_kubernetes(
         transport: &str,
@@ -141,7 +141,7 @@ impl Protocol {
         }
     }
 
-    /// The server is spoken to in HTTP/2.
+    /// Returns true if the server speaks HTTP/2.
     #[must_use]
     pub const fn is_http2(self) -> bool {
         self.is_http() && !matches!(self, Self::Http)

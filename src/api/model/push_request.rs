@@ -51,6 +51,6 @@ pub enum PushRequest {
     Endpoints(BTreeSet<Arc<str>>),
     /// Anything may be different.
     Full(TriggerReason),
-    /// Only what this workload's proxies are to have.
+    /// Only the resources of this workload's proxies.
     Proxy(WorkloadKey),
 }

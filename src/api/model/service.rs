@@ -118,9 +118,9 @@ pub struct Service {
     pub created: Option<i64>,
     /// Identities, such as `spiffe://cluster.local/ns/demo/sa/b`, that the source names for the service itself.
     pub accounts: BTreeSet<Arc<str>>,
-    /// Endpoints near the client come first, whatever the mesh says.
+    /// Endpoints near the client come first, in spite of the mesh configuration.
     pub prefers_close: bool,
-    /// Namespaces that its source means it for, as they are written: `.` is its own, `*` all, `~` none. Empty: nothing is said.
+    /// Namespaces that its source exports it to, as they are written: `.` is its own, `*` all, `~` none. Empty: the default.
     pub exported_to: Vec<Arc<str>>,
     /// Addresses of the load balancers of each cluster that answer for it: used as gateways between networks only.
     pub balancers: BTreeMap<ClusterId, Vec<IpAddr>>,

@@ -28,7 +28,7 @@ pub struct Workload {
     pub account: Option<Arc<str>>,
     /// Named ports of its containers.
     pub ports: BTreeMap<Arc<str>, u16>,
-    /// The name of what it belongs to, such as its Deployment.
+    /// The name of its owner, such as its Deployment.
     pub owner: Option<Arc<str>>,
     /// Tells whether a ServiceEntry that selects it by its labels sends it requests.
     pub health: Health,

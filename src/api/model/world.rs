@@ -1,4 +1,4 @@
-//! Everything that one snapshot is made of.
+//! The input of one snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -33,7 +33,7 @@ pub const DISTRIBUTION: &str = "networking.istio.io/traffic-distribution";
 /// Words that want the endpoints near the client. Those of its own node are in its zone.
 const NEAR: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
 
-/// Returns true if that annotation wants the endpoints near the client, in whatever case, as Istio reads it.
+/// Returns true if that annotation wants the endpoints near the client. Like Istio, it ignores the case.
 #[must_use]
 pub fn is_near(annotation: Option<&str>) -> bool {
     annotation.is_some_and(|value| NEAR.iter().any(|near| value.eq_ignore_ascii_case(near)))
@@ -59,7 +59,7 @@ pub type Objects<T> = BTreeMap<(Arc<str>, Arc<str>), Arc<Configured<T>>>;
 
 macro_rules! world {
     (services { $($_kind:ident $_field:ident;)* } world { $($kind:ident $field:ident;)* }) => {
-        /// Everything that one snapshot is made of, at one moment. Cloning copies pointers; a registry changes its own with
+        /// The input of one snapshot, at one moment. Cloning copies pointers; a registry changes its own with
         /// [`Arc::make_mut`] and gives clones away.
         ///
         /// The order of arrival leaves no trace: equal state makes an equal world.
@@ -75,12 +75,12 @@ macro_rules! world {
             $(pub $field: Arc<Objects<kinds::$kind>>,)*
             /// Certificates and keys that are complete: a proxy refuses others.
             pub credentials: Arc<Credentials>,
-            /// PeerAuthentications that some proxies may still go by, a moment after changes. Servers take what any of them lets
-            /// clients speak, and clients speak what all of them take.
+            /// PeerAuthentications that some proxies may still go by, a moment after changes. Servers take every protocol
+            /// that one of them lets clients speak, and clients speak the one that all of them take.
             pub earlier_peer_authentications: Vec<Arc<Objects<kinds::PeerAuthentication>>>,
             /// Keys that were fetched. A place that is missing here has none yet.
             pub key_sets: Arc<BTreeMap<JwksSource, KeySet>>,
-            /// Addresses of proxies that have no certificates: their endpoints take no mutual TLS, whatever their labels say.
+            /// Addresses of proxies that have no certificates: their endpoints take no mutual TLS, in spite of their labels.
             pub plaintext: Arc<BTreeSet<IpAddr>>,
         }
 

@@ -1,10 +1,11 @@
-//! Objects of configuration as types: services that no registry has, what a proxy listens on, and the rules of the mesh.
+//! Objects of configuration as types: services that no registry has, a proxy's listeners, and the rules of the mesh.
 //!
-//! [`config`] alone says whether one is valid, whoever has it. [`config::discovery_notes`] says what discovery makes of a valid one that
-//! it cannot serve as it is written, beside the notes about it.
+//! [`config`] alone decides whether an object is valid, for every source. [`config::discovery_notes`] has discovery's decisions on
+//! valid objects that it cannot serve as they are written, beside the notes about them.
 
 #[cfg(test)]
 mod tests;
+mod workload_entry;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -15,7 +16,6 @@ use crate::config::{self, Finding, Kind, Object};
 use crate::model::{EndpointAddress, kinds};
 use crate::read::{self, Invalid};
 use crate::schema::{Message, Typed};
-use crate::size;
 
 pub use crate::istio::networking::v1alpha3::*;
 
@@ -80,25 +80,13 @@ pub fn spec<T: DiscoveryKind>(object: &Object) -> Result<T, DecodeError> {
     T::decode(&*object.body)
 }
 
-/// A spec as proto JSON, for those who look at it.
+/// Returns a spec as proto JSON, for pages.
 ///
 /// # Errors
 ///
 /// Only for a spec that was made by hand: as [`mesh::json`](crate::mesh::json).
 pub fn json(spec: &impl DiscoveryKind) -> Result<Map<String, Json>, Invalid> {
     read::to_json(spec)
-}
-
-impl WorkloadEntry {
-    /// The number of places that it comes to, for each port that it serves: its texts stand in an answer for each.
-    #[must_use]
-    pub fn places(&self) -> usize {
-        size::endpoint([
-            self.locality.as_str(),
-            self.network.as_str(),
-            self.service_account.as_str(),
-        ])
-    }
 }
 
 /// The place that an ingress sends connections to: a port of the loopback, or a socket in the file system. The unspecified address

@@ -19,7 +19,7 @@ pub const MOST_KEYS: usize = 100;
 /// Bytes of the keys of one set: those beyond do not count either. Chosen: a hundred keys of 2,048 bits come to less.
 const MOST_BYTES: usize = 64 << 10;
 
-/// Bits of RSA's modulus. The least is chosen, for whoever has old keys; the most is what BoringSSL works with in a moment.
+/// Bits of RSA's modulus. The least is chosen for issuers with old keys; the most is a size that BoringSSL handles in a moment.
 const RSA_BITS: RangeInclusive<usize> = 1024..=8192;
 /// Exponents of RSA that Envoy 1.40 takes, 3 and 65537: it refuses a set of others.
 const EXPONENTS: [&[u8]; 2] = [&[3], &[1, 0, 1]];
@@ -71,7 +71,7 @@ enum SharedSecrets {
     LeftOut,
 }
 
-/// One key, without what is private of it.
+/// One key, without its private part.
 #[derive(Debug, Default, Serialize)]
 struct PublicKey<'a> {
     kty: &'a str,
@@ -93,7 +93,7 @@ struct PublicKey<'a> {
     k: Option<String>,
 }
 
-/// A point of P-256 whose private half nobody has: its first coordinate is the SHA-256 of the words `no keys of this issuer are
+/// A point of P-256 whose private half is unknown: its first coordinate is the SHA-256 of the words `no keys of this issuer are
 /// known`, its second one the smaller of the two that belong to it.
 const NOBODY: [&str; 2] = [
     "j0ZEfn5lue1UpUhvRieipfpR9t6PMGrHWyvz_r93kMc",
@@ -101,7 +101,7 @@ const NOBODY: [&str; 2] = [
 ];
 
 impl KeySet {
-    /// A set as somebody wrote it into an object. A shared secret counts, too: its author gives it to proxies.
+    /// Reads a set from an object. A shared secret counts, too: its author gives it to proxies.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl KeySet {
         Self::read(text, SharedSecrets::Taken)
     }
 
-    /// A set as anybody can fetch it. A shared secret in it is none, so that it does not count.
+    /// Reads a set from a public URL. A shared secret in it is not secret, so that it does not count.
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ impl KeySet {
         }
         let (count, left_out) = (keys.len(), all.len() - keys.len());
         if keys.iter().all(|key| key.y.is_some()) {
-            // Whether points are on their curves is not looked at here: with one that is, Envoy passes over the others.
+            // Points are not checked against their curves: with one valid point Envoy passes over the others.
             keys.push(nobody());
         }
         Ok(Self {
@@ -288,7 +288,7 @@ fn bytes(key: &Map<String, Value>, name: &str) -> Option<Vec<u8>> {
     NO_PADDING.decode(text).ok()
 }
 
-/// Returns a field of bytes, if they are what it wants, as proxies read it: in base64 without padding.
+/// Returns a field of bytes, if they meet the condition, as proxies read it: in base64 without padding.
 fn field(
     key: &Map<String, Value>,
     name: &str,
@@ -298,7 +298,7 @@ fn field(
     is_wanted(&bytes).then(|| NO_PADDING.encode(&bytes))
 }
 
-/// Returns a coordinate of a curve whose numbers have so many bytes. Envoy reads it as a number, of whatever length: RFC 7518 wants
+/// Returns a coordinate of a curve whose numbers have so many bytes. Envoy reads it as a number of any length: RFC 7518 wants
 /// all bytes, and issuers leave out zeros that a number begins with, or add one as for a sign.
 fn coordinate(key: &Map<String, Value>, name: &str, size: usize) -> Option<String> {
     let bytes = bytes(key, name)?;

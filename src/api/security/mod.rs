@@ -1,4 +1,4 @@
-//! Objects of `security.istio.io` as types: who may do what, and how that is known.
+//! Objects of `security.istio.io` as types: authorization policies, and the keys that prove identities.
 
 mod jwks_source;
 mod key_set;

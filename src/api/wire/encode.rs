@@ -148,7 +148,7 @@ fn timestamp(seconds: i64, nanos: i32, out: &mut Vec<u8>) {
     }
 }
 
-/// `None` for what is no scalar, or not of the kind.
+/// Returns `None` for a value that is no scalar, or not of the kind.
 fn scalar(kind: FieldKind, value: &Json) -> Option<WireScalar<'_>> {
     Some(match (kind, value) {
         (FieldKind::String, Json::String(text)) => WireScalar::Text(text),

@@ -1,4 +1,4 @@
-//! Fields as they lie on the wire, before a table says what they mean.
+//! Fields as they lie on the wire, before a table gives their meaning.
 
 use std::fmt;
 

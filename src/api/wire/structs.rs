@@ -37,14 +37,14 @@ pub fn decode_struct(bytes: &[u8]) -> Result<Map<String, Json>, DecodeError> {
 ///
 /// # Errors
 ///
-/// Bytes that are none.
+/// The bytes are no Struct.
 pub fn decode_value(bytes: &[u8]) -> Result<Json, DecodeError> {
     read_value(bytes, 0)
 }
 
 pub(super) fn write_struct(fields: &Map<String, Json>, out: &mut Vec<u8>) {
     let mut fields: Vec<_> = fields.iter().collect();
-    // Equal values are equal bytes, in whatever order they were written.
+    // Equal values are equal bytes, in any order of the text.
     fields.sort_by_key(|(key, _)| *key);
     for (key, value) in fields {
         length_delimited(1, out, |out| {

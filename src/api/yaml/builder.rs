@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use granit_parser::{Event, ScalarStyle, Span, Tag};
 
-use super::{Limits, Malformed, MalformedKind, Node, Plain, Scalar, Tags, Value, malformed};
+use super::{
+    Limits, Malformed, MalformedKind, Node, ResolvedScalar, Scalar, Tags, Value, malformed,
+};
 
 /// The cause where a document has more levels than may be.
 pub(super) const TOO_DEEP: &str = "nested too deeply";
 
-/// A node with what copying it costs.
+/// A node with the cost of a copy.
 #[derive(Clone)]
-pub(super) struct Built {
+pub(super) struct BuiltNode {
     pub(super) node: Node,
     cost: Cost,
 }
@@ -76,7 +78,7 @@ pub(super) struct Builder {
     limits: Limits,
     tags: Tags,
     open: Vec<Open>,
-    anchors: BTreeMap<usize, Built>,
+    anchors: BTreeMap<usize, BuiltNode>,
     /// True once an anchor was read: any later scalar may be a part of it.
     anchored: bool,
     items: ListItems,
@@ -85,7 +87,7 @@ pub(super) struct Builder {
     account: Account,
     /// The part of it that copies for aliases cost: they stay from item to item.
     alias_account: Account,
-    pub(super) root: Option<Built>,
+    pub(super) root: Option<BuiltNode>,
 }
 
 impl Builder {
@@ -147,7 +149,7 @@ impl Builder {
                     begin: begin.filter(|_| !self.anchored),
                     value: Value::Scalar(scalar),
                 };
-                self.finish(Built { node, cost }, anchor)
+                self.finish(BuiltNode { node, cost }, anchor)
             }
             Event::SequenceStart(_, anchor, tag) => {
                 self.check_tag(line, tag.as_deref(), &["seq"])?;
@@ -249,14 +251,14 @@ impl Builder {
             begin: None,
             value,
         };
-        let built = Built {
+        let built = BuiltNode {
             node,
             cost: open.cost,
         };
         self.finish(built, open.anchor)
     }
 
-    fn finish(&mut self, built: Built, anchor: usize) -> Result<(), Malformed> {
+    fn finish(&mut self, built: BuiltNode, anchor: usize) -> Result<(), Malformed> {
         let line = built.node.line;
         if anchor != 0 {
             // A copy waits for its aliases.
@@ -278,7 +280,7 @@ impl Builder {
     }
 
     /// `line`: where it stands, which for an alias is not where it was written.
-    fn place(&mut self, built: Built, line: usize) -> Result<(), Malformed> {
+    fn place(&mut self, built: BuiltNode, line: usize) -> Result<(), Malformed> {
         // The item is handed out, so the list stays empty.
         if self.items == ListItems::OneByOne && self.is_in_items() {
             self.item = Some(built.node);
@@ -370,20 +372,17 @@ fn is_plain(style: ScalarStyle, tag: Option<&Tag>) -> bool {
 
 /// `!!int x` is nothing.
 fn fits(line: usize, scalar: &Scalar, tag: Option<&Tag>) -> Result<(), Malformed> {
-    let plain = scalar.plain();
+    let resolved = scalar.resolve();
     let fits = match tag.and_then(Tag::core_suffix) {
-        Some("null") => plain == Plain::Null,
+        Some("null") => resolved == ResolvedScalar::Null,
         Some("bool") => scalar.boolean().is_some(),
-        Some("int") => matches!(plain, Plain::Int(_)),
-        Some("float") => matches!(plain, Plain::Int(_) | Plain::Float(_)),
+        Some("int") => matches!(resolved, ResolvedScalar::Int(_)),
+        Some("float") => matches!(resolved, ResolvedScalar::Int(_) | ResolvedScalar::Float(_)),
         _ => true,
     };
     if fits {
         Ok(())
     } else {
-        Err(malformed(
-            line,
-            format!("{scalar} is not what its tag says"),
-        ))
+        Err(malformed(line, format!("{scalar} does not match its tag")))
     }
 }

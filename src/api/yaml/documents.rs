@@ -10,7 +10,7 @@ use super::indent::Indents;
 use super::input::Text;
 use super::{Limits, Malformed, MalformedKind, Node, Tags, malformed};
 
-/// Each with its own account of values; what is no YAML ends it.
+/// The documents of a text, each with its own count of values; an error ends them.
 pub struct Documents<'a> {
     parser: Parser<'a, Text<'a>>,
     text: &'a str,
@@ -29,7 +29,7 @@ pub struct Documents<'a> {
     ended: bool,
 }
 
-/// A document, or an item of one that is split.
+/// A document, or an item of a document that is split.
 #[derive(Clone, Debug)]
 pub struct Piece {
     pub node: Node,
@@ -103,8 +103,8 @@ impl<'a> Documents<'a> {
         }
     }
 
-    /// The items of these documents come one by one, each with its own account; what else stands in them is not kept. By
-    /// how many documents stand before each, and only for those that [`outlines`](super::outlines) says have items.
+    /// Splits documents: their items come one by one, each with its own count, and their other fields are dropped. The documents are
+    /// named by their index, and must be documents in which [`outlines`](super::outlines) finds items.
     #[must_use]
     pub fn split(mut self, documents: BTreeSet<usize>) -> Self {
         self.split = documents;

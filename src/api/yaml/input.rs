@@ -1,9 +1,9 @@
-//! Text as the parser is given it, with two differences from YAML 1.2 that everything written for Kubernetes counts on.
+//! Text in the form for the parser, with two differences from YAML 1.2 that manifests of Kubernetes count on.
 
 use granit_parser::input::{SkipTabs, WhitespaceResult, is_flow};
 use granit_parser::{BorrowedInput, ErrorKind, Input, StrInput};
 
-use super::quoted::Place;
+use super::quoted::ScanPosition;
 
 /// In flow style a colon before `,`, `]` or `}` is a part of the plain scalar, as for kubectl: `[2001:db8::, 10.0.0.1]` is a
 /// list of two strings. YAML 1.2 has a map in it.
@@ -13,7 +13,7 @@ use super::quoted::Place;
 pub(super) struct Text<'a> {
     input: StrInput<'a>,
     text: &'a str,
-    place: Place,
+    position: ScanPosition,
     /// Blanks to give before the text goes on; the parser passes them one by one.
     blanks: usize,
 }
@@ -23,7 +23,7 @@ impl<'a> Text<'a> {
         Self {
             input: StrInput::new(text),
             text,
-            place: Place::default(),
+            position: ScanPosition::default(),
             blanks: 0,
         }
     }
@@ -37,7 +37,7 @@ impl<'a> Text<'a> {
     /// reader, and a line without text needs none.
     fn lacking(&self) -> usize {
         let offset = self.input.byte_offset();
-        let (Some(quote), Some(offset)) = (self.place.quote(), offset) else {
+        let (Some(quote), Some(offset)) = (self.position.quote(), offset) else {
             return 0;
         };
         match self.input.next_is_break() || self.input.next_is_document_indicator() {
@@ -111,7 +111,7 @@ impl Input for Text<'_> {
     }
 
     fn lookahead(&mut self, count: usize) {
-        self.place = self.place.lookahead(count);
+        self.position = self.position.lookahead(count);
         self.input.lookahead(count);
     }
 
@@ -122,7 +122,7 @@ impl Input for Text<'_> {
         }
         let (character, next) = (self.input.peek(), self.input.peek_nth(1));
         let offset = self.input.byte_offset().unwrap_or_default();
-        self.place = self.place.behind(character, next, offset);
+        self.position = self.position.behind(character, next, offset);
         self.input.skip();
         if character == '\n' || (character == '\r' && next != '\n') {
             self.blanks = self.lacking();

@@ -1,11 +1,11 @@
-//! The same tree, from JSON that was read elsewhere, such as an object of an API server, and as JSON for those who want that.
+//! Conversions of the tree from JSON that was read elsewhere, such as an object of an API server, and to JSON.
 
 use serde_json::{Number, Value as Json};
 
-use super::{Node, Plain, Scalar, Value};
+use super::{Node, ResolvedScalar, Scalar, Value};
 
 impl Node {
-    /// The tree of JSON that somebody else read, and bounded; it has no lines.
+    /// Returns the tree of JSON whose reader has bounded it; the tree has no lines.
     #[must_use]
     pub fn of_json(json: &Json) -> Self {
         let scalar = |text: String, plain| Value::Scalar(Scalar { text, plain });
@@ -29,16 +29,16 @@ impl Node {
         }
     }
 
-    /// The tree as JSON, where nobody says what is wanted. A number that JSON has no way to write is text.
+    /// Returns the tree as JSON, each scalar by its own meaning. A number that JSON lacks is text.
     #[must_use]
     pub fn to_json(&self) -> Json {
         match &self.value {
-            Value::Scalar(scalar) => match scalar.plain() {
-                Plain::Null => Json::Null,
-                Plain::Bool(value) => Json::Bool(value),
-                Plain::Int(whole) => number(Number::from_i128(whole), scalar),
-                Plain::Float(value) => number(Number::from_f64(value), scalar),
-                Plain::Text => Json::String(scalar.text.clone()),
+            Value::Scalar(scalar) => match scalar.resolve() {
+                ResolvedScalar::Null => Json::Null,
+                ResolvedScalar::Bool(value) => Json::Bool(value),
+                ResolvedScalar::Int(whole) => number(Number::from_i128(whole), scalar),
+                ResolvedScalar::Float(value) => number(Number::from_f64(value), scalar),
+                ResolvedScalar::Text => Json::String(scalar.text.clone()),
             },
             Value::List(items) => Json::Array(items.iter().map(Self::to_json).collect()),
             Value::Map(entries) => Json::Object(

@@ -1,7 +1,7 @@
-//! YAML (and JSON, which is a part of it) into a tree that keeps what was written: text, quotes and lines.
+//! YAML (and JSON, which is a part of it) into a tree that keeps text, quotes and lines.
 //!
 //! The reader of a field decides what a scalar means (`read`), so that `15000` may be text and `OFF` a name. Bounded by bytes,
-//! depth and nodes; an alias counts all that it stands for, before it is copied.
+//! depth and nodes; an alias counts for all nodes of its anchor, before they are copied.
 
 mod builder;
 mod documents;
@@ -17,7 +17,7 @@ use std::fmt;
 pub use documents::{Documents, Piece, documents};
 pub use outline::{Outline, Outlines, outlines};
 
-pub use scalar::{Plain, Scalar};
+pub use scalar::{ResolvedScalar, Scalar};
 
 /// Bounds on a text and on the tree that it becomes.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ impl Node {
     #[must_use]
     pub fn is_null(&self) -> bool {
         match &self.value {
-            Value::Scalar(scalar) => scalar.plain() == Plain::Null,
+            Value::Scalar(scalar) => scalar.resolve() == ResolvedScalar::Null,
             Value::List(_) | Value::Map(_) => false,
         }
     }
@@ -82,7 +82,7 @@ impl Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tags {
     Any,
-    /// Those of YAML's core schema, on values that are what the tag says.
+    /// The tags of YAML's core schema, each on values of its type.
     Core,
 }
 
@@ -127,7 +127,7 @@ pub fn read(text: &str, limits: Limits) -> Result<Option<Node>, Malformed> {
 ///
 /// # Errors
 ///
-/// As [`read`], a tag that is not of the core, and a value that is not what its tag says.
+/// As [`read`], a tag beyond the core schema, and a value that does not match its tag.
 pub fn read_core(text: &str, limits: Limits) -> Result<Option<Node>, Malformed> {
     only(Documents::new(text, limits, Tags::Core))
 }

@@ -19,7 +19,7 @@ pub struct Outline {
     pub has_items: bool,
 }
 
-/// The tops of all documents of a text; what is no YAML ends them.
+/// The tops of all documents of a text; an error ends them.
 pub struct Outlines<'a> {
     parser: Parser<'a, Text<'a>>,
     ended: bool,
@@ -105,7 +105,7 @@ impl OpenDocument {
         }
     }
 
-    /// The key of the value that comes; what comes is a key otherwise.
+    /// Returns the key of a value at the top. A key at the top is remembered, and yields `None`.
     fn at_top(&mut self, text: &str) -> Option<String> {
         if self.depth != 1 || !self.is_map {
             return None;

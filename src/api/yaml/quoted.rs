@@ -1,6 +1,6 @@
 //! Quoted scalars: which characters of a text belong to them, and the blanks that their lines lack.
 
-/// The deepest column of a quoted scalar that counts, so that a line costs no more than this whatever stands before the scalar.
+/// The deepest column of a quoted scalar that counts, so that a line costs no more than this, however far to the right the scalar begins.
 const DEEPEST: usize = 64;
 
 /// The parser asks for this many characters at the beginning of a quoted scalar, to see a document indicator, and behind no other
@@ -16,7 +16,7 @@ pub(super) struct Quote {
 
 /// The parser's place in the text.
 #[derive(Clone, Copy, Default)]
-pub(super) enum Place {
+pub(super) enum ScanPosition {
     #[default]
     Outside,
     /// Behind a quote that may be a letter of a plain scalar, a tag or an anchor.
@@ -26,7 +26,7 @@ pub(super) enum Place {
     Escaped(Quote),
 }
 
-impl Place {
+impl ScanPosition {
     /// Returns the place behind `character`, which stands at `offset`.
     pub(super) fn behind(self, character: char, next: char, offset: usize) -> Self {
         match self {

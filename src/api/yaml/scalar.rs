@@ -14,7 +14,7 @@ pub struct Scalar {
 
 /// The meaning of a scalar by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Plain {
+pub enum ResolvedScalar {
     Null,
     Bool(bool),
     Int(i128),
@@ -23,24 +23,26 @@ pub enum Plain {
 }
 
 impl Scalar {
-    /// Its meaning if the reader wants no certain type: the words of YAML 1.2.
+    /// Returns the meaning of the scalar by itself, by the words of YAML 1.2.
     #[must_use]
-    pub fn plain(&self) -> Plain {
+    pub fn resolve(&self) -> ResolvedScalar {
         if !self.plain {
-            return Plain::Text;
+            return ResolvedScalar::Text;
         }
         match self.text.as_str() {
-            "" | "~" | "null" | "Null" | "NULL" => Plain::Null,
-            "true" | "True" | "TRUE" => Plain::Bool(true),
-            "false" | "False" | "FALSE" => Plain::Bool(false),
-            ".nan" | ".NaN" | ".NAN" => Plain::Float(f64::NAN),
-            ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Plain::Float(f64::INFINITY),
-            "-.inf" | "-.Inf" | "-.INF" => Plain::Float(f64::NEG_INFINITY),
-            text => number(text).unwrap_or(Plain::Text),
+            "" | "~" | "null" | "Null" | "NULL" => ResolvedScalar::Null,
+            "true" | "True" | "TRUE" => ResolvedScalar::Bool(true),
+            "false" | "False" | "FALSE" => ResolvedScalar::Bool(false),
+            ".nan" | ".NaN" | ".NAN" => ResolvedScalar::Float(f64::NAN),
+            ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => {
+                ResolvedScalar::Float(f64::INFINITY)
+            }
+            "-.inf" | "-.Inf" | "-.INF" => ResolvedScalar::Float(f64::NEG_INFINITY),
+            text => number(text).unwrap_or(ResolvedScalar::Text),
         }
     }
 
-    /// Its meaning if the reader wants a boolean: the words of YAML 1.1 too.
+    /// Returns the meaning of the scalar for a reader of a boolean: the words of YAML 1.1 count, too.
     #[must_use]
     pub fn boolean(&self) -> Option<bool> {
         if !self.plain {
@@ -58,7 +60,7 @@ impl Scalar {
 }
 
 /// Parses a number: decimal, `0x`, `0o`, with a point or an exponent. `None` for other text.
-fn number(text: &str) -> Option<Plain> {
+fn number(text: &str) -> Option<ResolvedScalar> {
     let (negative, unsigned) = match text.as_bytes().first()? {
         b'-' => (true, text.get(1..)?),
         b'+' => (false, text.get(1..)?),
@@ -79,7 +81,7 @@ fn number(text: &str) -> Option<Plain> {
     {
         let whole = i128::from_str_radix(digits, radix).ok();
         return match whole {
-            Some(whole) => Some(Plain::Int(if negative { -whole } else { whole })),
+            Some(whole) => Some(ResolvedScalar::Int(if negative { -whole } else { whole })),
             // More digits than any type has.
             None => float(text),
         };
@@ -93,20 +95,22 @@ fn number(text: &str) -> Option<Plain> {
 }
 
 /// A number beyond all floats stays text, as kubectl reads it: the short name of a commit may be `12e4567`.
-fn float(text: &str) -> Option<Plain> {
+fn float(text: &str) -> Option<ResolvedScalar> {
     let value: f64 = text.parse().ok()?;
-    value.is_finite().then_some(Plain::Float(value))
+    value.is_finite().then_some(ResolvedScalar::Float(value))
 }
 
 /// As an error shows it: quoted where it was text, and short.
 impl fmt::Display for Scalar {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 64;
-        let (head, more) = excerpt(&self.text, SHOWN);
-        match self.plain() {
-            Plain::Text => write!(to, "{head:?}{more}"),
-            Plain::Null => write!(to, "null"),
-            Plain::Bool(_) | Plain::Int(_) | Plain::Float(_) => write!(to, "{head}{more}"),
+        const MAX_SHOWN: usize = 64;
+        let (head, more) = excerpt(&self.text, MAX_SHOWN);
+        match self.resolve() {
+            ResolvedScalar::Text => write!(to, "{head:?}{more}"),
+            ResolvedScalar::Null => write!(to, "null"),
+            ResolvedScalar::Bool(_) | ResolvedScalar::Int(_) | ResolvedScalar::Float(_) => {
+                write!(to, "{head}{more}")
+            }
         }
     }
 }

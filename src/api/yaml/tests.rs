@@ -204,37 +204,37 @@ fn scalars_stand_for_what_yaml_says() {
         plain: true,
     };
     for (text, meaning) in [
-        ("", Plain::Null),
-        ("~", Plain::Null),
-        ("true", Plain::Bool(true)),
-        ("False", Plain::Bool(false)),
-        ("yes", Plain::Text),
-        ("15000", Plain::Int(15000)),
-        ("-7", Plain::Int(-7)),
-        ("0x10", Plain::Int(16)),
-        ("0o17", Plain::Int(15)),
-        ("1.5", Plain::Float(1.5)),
-        (".5", Plain::Float(0.5)),
-        ("1e3", Plain::Float(1000.0)),
-        ("-.inf", Plain::Float(f64::NEG_INFINITY)),
-        ("1.2.3", Plain::Text),
-        ("e5", Plain::Text),
-        (".", Plain::Text),
-        ("-", Plain::Text),
-        ("+", Plain::Text),
-        ("0x", Plain::Text),
-        ("1s", Plain::Text),
-        ("--1", Plain::Text),
-        ("infinity", Plain::Text),
-        ("nan", Plain::Text),
+        ("", ResolvedScalar::Null),
+        ("~", ResolvedScalar::Null),
+        ("true", ResolvedScalar::Bool(true)),
+        ("False", ResolvedScalar::Bool(false)),
+        ("yes", ResolvedScalar::Text),
+        ("15000", ResolvedScalar::Int(15000)),
+        ("-7", ResolvedScalar::Int(-7)),
+        ("0x10", ResolvedScalar::Int(16)),
+        ("0o17", ResolvedScalar::Int(15)),
+        ("1.5", ResolvedScalar::Float(1.5)),
+        (".5", ResolvedScalar::Float(0.5)),
+        ("1e3", ResolvedScalar::Float(1000.0)),
+        ("-.inf", ResolvedScalar::Float(f64::NEG_INFINITY)),
+        ("1.2.3", ResolvedScalar::Text),
+        ("e5", ResolvedScalar::Text),
+        (".", ResolvedScalar::Text),
+        ("-", ResolvedScalar::Text),
+        ("+", ResolvedScalar::Text),
+        ("0x", ResolvedScalar::Text),
+        ("1s", ResolvedScalar::Text),
+        ("--1", ResolvedScalar::Text),
+        ("infinity", ResolvedScalar::Text),
+        ("nan", ResolvedScalar::Text),
     ] {
-        assert_eq!(plain(text).plain(), meaning, "{text}");
+        assert_eq!(plain(text).resolve(), meaning, "{text}");
     }
     let quoted = Scalar {
         text: "5".to_owned(),
         plain: false,
     };
-    assert_eq!(quoted.plain(), Plain::Text);
+    assert_eq!(quoted.resolve(), ResolvedScalar::Text);
     assert_eq!(quoted.boolean(), None);
     for (text, meaning) in [
         ("yes", Some(true)),

@@ -114,7 +114,7 @@ impl<'a> SourceFile<'a> {
             findings.extend(config::notes_of(&object));
         }
         // The count of omitted findings comes last, so the sort comes first.
-        part.order(&mut findings);
+        part.sort(&mut findings);
         config::limit(&mut findings);
         self.report.object(&file.name, part, &subject, &findings);
     }

@@ -13,7 +13,7 @@ use crate::value::{ObjectValue, charged_of_json, copied, first, object, strings_
 /// The field of a duration that prints as Go does. No template can name it.
 pub(crate) const GO_DURATION: &str = " go";
 
-/// A message, from its proto JSON. `printed` is what `protoToJSON` prints, where that is less.
+/// Makes a message of its proto JSON. `printed` is the output of `protoToJSON`, if it has fewer fields.
 pub(crate) fn message(
     kind: &'static Message,
     fields: Map<String, Json>,

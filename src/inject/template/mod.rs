@@ -243,7 +243,7 @@ impl Template {
         // The parser counts the letters before each action anew.
         let actions = text.matches(&*delimiters.0).count();
         session::charge_bytes(text.len().saturating_mul(16 + actions))?;
-        session::charge_made(text.len().saturating_mul(TREE_BYTES))?;
+        session::charge_allocated(text.len().saturating_mul(TREE_BYTES))?;
         let delimiters = Delimiters::new(&delimiters.0, &delimiters.1);
         let template = Self::parse("render", text, dialect, &delimiters)
             .map_err(|failure| TemplateError::Exec(failure.to_string()))?;

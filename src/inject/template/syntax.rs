@@ -90,7 +90,7 @@ fn open_or_close<'a>(
     }
 }
 
-/// The word that text begins with, and what follows.
+/// Returns the word at the beginning of a text, and the rest.
 fn word(text: &str) -> (&str, &str) {
     let text = text.trim_start_matches(SPACES);
     let end = text.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
@@ -180,7 +180,7 @@ impl CommentEnds {
     }
 }
 
-/// The comment that an action is, if it is one that ends.
+/// Returns the comment that an action is, if the comment ends.
 fn comment<'a>(
     action: &'a str,
     left: &str,
@@ -209,7 +209,7 @@ fn comment<'a>(
     .filter(|comment| comment.text.contains(text))
 }
 
-/// The bytes of an action that is no comment, with its delimiters; of one that does not end, all.
+/// Returns the bytes of an action that is no comment, with its delimiters; all bytes, if the action does not end.
 fn length(action: &str, left: &str, right: &str) -> usize {
     let mut at = left.len();
     while let Some(rest) = action.get(at..) {

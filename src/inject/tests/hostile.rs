@@ -343,7 +343,7 @@ fn names_lend_no_rights() {
             let mut warnings = made.warnings.iter();
             assert!(
                 warnings.any(|warning| warning.starts_with(&format!(
-                    "container {name:?} is the template's: what the pod says of its image, command"
+                    "container {name:?} is the template's: the pod's image, command"
                 ))),
                 "{:?}",
                 made.warnings

@@ -101,7 +101,7 @@ fn charge_tree(json: &Json) -> Result<(), TemplateError> {
 
 fn charge_text(text: &str) -> Result<(), TemplateError> {
     session::charge_bytes(text.len())?;
-    session::charge_made(text.len())
+    session::charge_allocated(text.len())
 }
 
 /// Converts JSON like [`of_json`], and charges it to the budget.
@@ -164,7 +164,7 @@ pub(crate) fn strings_of_json(json: Option<&Json>) -> Result<Value, TemplateErro
             other => other.to_string(),
         };
         session::charge_bytes(text.len())?;
-        session::charge_made(key.len().saturating_add(text.len()))?;
+        session::charge_allocated(key.len().saturating_add(text.len()))?;
         entries.insert(Arc::from(key.as_str()), Value::from(text));
     }
     session::strings(entries)
@@ -181,7 +181,7 @@ pub(crate) fn to_json(value: &Value) -> Result<Json, TemplateError> {
         Value::Float(value) => float(*value).map_or(Json::Null, Json::Number),
         Value::String(text) => {
             session::charge_bytes(text.len())?;
-            session::charge_made(text.len())?;
+            session::charge_allocated(text.len())?;
             Json::String(text.to_string())
         }
         Value::List(items) => Json::Array(items.iter().map(to_json).collect::<Result<_, _>>()?),

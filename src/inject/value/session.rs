@@ -20,7 +20,7 @@ pub(crate) const BYTES_PER_STEP: usize = 64;
 /// Bytes that all functions of one rendering may allocate together, as if all of it were retained: as much as all reviews
 /// under way may take together, of the 64 MiB that the shipped manifest gives the injector
 /// (`build/kubernetes/injector.yaml`).
-pub(crate) const MAX_MADE: usize = 24 << 20;
+pub(crate) const MAX_ALLOCATED: usize = 24 << 20;
 /// Estimated bytes of a list's element, of a map's entry with its share of the tree's node, and of either of them in JSON.
 pub(crate) const ELEMENT_BYTES: usize = 24;
 pub(crate) const ENTRY_BYTES: usize = 80;
@@ -33,12 +33,12 @@ type Strings = Arc<BTreeMap<Arc<str>, Value>>;
 #[derive(Default)]
 pub(crate) struct Session {
     steps: u64,
-    made: usize,
+    allocated: usize,
     calls: usize,
     line: usize,
     /// A field was named that neither pod nor mesh has.
     has_unknown_field: bool,
-    /// Maps of strings: what such a map lacks is `""`, what others lack is nil. Held here, so that no other map gets their address.
+    /// Maps of strings: a missing key of such a map is `""`, of other maps nil. Held here, so that no other map gets their address.
     strings: HashMap<usize, Strings>,
     pub(crate) environment: Arc<BTreeMap<String, String>>,
     pub(crate) data: Option<Value>,
@@ -128,14 +128,14 @@ pub(crate) fn charge_bytes(bytes: usize) -> Result<(), TemplateError> {
 }
 
 /// Charges for a value of that size.
-pub(crate) fn charge_made(bytes: usize) -> Result<(), TemplateError> {
-    let made = with(|session| {
-        session.made = session.made.saturating_add(bytes);
-        session.made
+pub(crate) fn charge_allocated(bytes: usize) -> Result<(), TemplateError> {
+    let allocated = with(|session| {
+        session.allocated = session.allocated.saturating_add(bytes);
+        session.allocated
     })?;
-    if made > MAX_MADE {
+    if allocated > MAX_ALLOCATED {
         return Err(TemplateError::Exec(format!(
-            "makes more than {MAX_MADE} bytes in all"
+            "makes more than {MAX_ALLOCATED} bytes in all"
         )));
     }
     Ok(())
@@ -144,7 +144,7 @@ pub(crate) fn charge_made(bytes: usize) -> Result<(), TemplateError> {
 /// Charges for so many elements of that size: steps, and bytes.
 pub(crate) fn charge_elements(count: usize, bytes: usize) -> Result<(), TemplateError> {
     charge(u64::try_from(count).unwrap_or(u64::MAX))?;
-    charge_made(count.saturating_mul(bytes))
+    charge_allocated(count.saturating_mul(bytes))
 }
 
 /// A template is entered by name.

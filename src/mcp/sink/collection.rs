@@ -160,7 +160,7 @@ impl<T> SinkCollection<T> {
         if self.unknown == 0 || self.is_added_up() {
             return Some(named);
         }
-        // Without a sum nobody would notice that an unnamed member is gone; so all of them come again.
+        // Without a sum the loss of an unnamed member would go unnoticed; so all members are requested again.
         self.begin(None)
     }
 
@@ -301,7 +301,7 @@ impl<T> SinkCollection<T> {
 
     fn remove(&mut self, name: &str, changes: &mut Changes<T>) {
         self.uncount(name);
-        // A member that was never good was served to nobody.
+        // A member that was never valid was never served.
         if let Some((name, entry)) = self.entries.remove_entry(name)
             && entry.object.is_some()
         {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The number of requests that are kept. Source: galley.md §8.3.
-pub const KEPT: usize = 200;
+pub const LOG_CAPACITY: usize = 200;
 
 /// The meaning of a logged request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn add(&mut self, at: Duration, collection: &str, nonce: &str, outcome: Outcome) {
-        if self.entries.len() >= KEPT {
+        if self.entries.len() >= LOG_CAPACITY {
             self.entries.pop_front();
         }
         self.entries.push_back(Logged {

@@ -1,8 +1,8 @@
 //! The receiving end of a stream, whichever side has dialled. It outlives its streams: applied objects stay when one breaks,
 //! and the next begins with them.
 //!
-//! A response is checked whole before anything of it is applied. An unreadable resource refuses the response, with all such
-//! names; a readable one that breaks a rule harms only itself.
+//! A response is checked completely before a part of it is applied. For unreadable resources the response is refused, with all their
+//! names; a readable resource that breaks a rule is refused alone.
 
 mod collection;
 mod collection_checksum;
@@ -24,7 +24,7 @@ use api::text::cut;
 use self::collection::SinkCollection;
 pub use self::collection::{Changes, CollectionStatus, SinkEntry};
 use self::log::Log;
-pub use self::log::{KEPT, Logged, Outcome};
+pub use self::log::{LOG_CAPACITY, Logged, Outcome};
 pub use self::reader::{ReadResult, ResourceReader};
 use crate::limits::{BACKOFF, NACK_BYTES, NAME};
 use crate::message::{RequestResources, Resources, SinkNode};
@@ -42,7 +42,7 @@ pub const VERSIONS_BYTES: usize = 900 << 10;
 pub struct Settings {
     pub id: String,
     pub annotations: BTreeMap<String, String>,
-    /// Differences are asked for.
+    /// The sink requests differences.
     pub incremental: bool,
 }
 

@@ -519,7 +519,7 @@ fn the_last_requests_are_kept() {
     for n in 0..1000 {
         play.say(&response(&n.to_string(), &[]));
     }
-    assert_eq!(play.0.log().count(), KEPT);
+    assert_eq!(play.0.log().count(), LOG_CAPACITY);
     assert_eq!(&*play.0.log().last().unwrap().nonce, "999");
     // However long it is, it is answered, and little of it is kept.
     let long = "9".repeat(1 << 20);

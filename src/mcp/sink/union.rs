@@ -1,5 +1,5 @@
-//! Merges several sources: of two objects with one name the earlier source's counts, or the one that was changed last. A source
-//! that is unreachable keeps its objects; one that is no longer configured loses them.
+//! Merges several sources: of two objects with one name the earlier source's counts, or the one that was changed last. The objects of
+//! an unreachable source stay; those of a source that is no longer configured are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,9 +53,9 @@ impl<T> SourceUnion<T> {
         let set = set.map(|(name, object)| (name, Some(object)));
         let removed = changes.removed.iter().map(|name| (name, None));
         let changed = set.chain(removed).filter_map(|(name, object)| {
-            let before = self.place(collection, name);
+            let before = self.source_of(collection, name);
             self.put(source, collection, name, object)?;
-            let after = self.place(collection, name);
+            let after = self.source_of(collection, name);
             // Another source's object hides this one.
             let is_visible = [before, after].contains(&Some(source));
             is_visible.then(|| UnionChange {
@@ -95,14 +95,14 @@ impl<T> SourceUnion<T> {
         Some(())
     }
 
-    /// The object that counts.
+    /// Returns the effective object of a name.
     pub fn get(&self, collection: &str, name: &str) -> Option<&Arc<T>> {
-        let source = self.place(collection, name)?;
+        let source = self.source_of(collection, name)?;
         get(self.sources.get(source)?, collection, name)
     }
 
-    /// The source whose object counts.
-    pub fn place(&self, collection: &str, name: &str) -> Option<usize> {
+    /// Returns the index of the source with the effective object.
+    pub fn source_of(&self, collection: &str, name: &str) -> Option<usize> {
         let changed_by = self
             .changed_by
             .get(collection)

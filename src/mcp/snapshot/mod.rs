@@ -1,4 +1,4 @@
-//! The state that all sinks are to have at one moment. A snapshot never changes: streams share it, whatever their speed, and
+//! The state that all sinks are to have at one moment. A snapshot never changes: fast and slow streams share it, and
 //! a newer one shares the memory of all equal resources.
 
 mod group_snapshot;

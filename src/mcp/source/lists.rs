@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(list(&mut one, "b", 0..13), too_many);
         drop(one);
         assert_eq!(counted(&all), 0);
-        // What is answered is no longer a list.
+        // An answered list counts no longer.
         let mut one = source(&all);
         assert_eq!(list(&mut one, "a", 0..13), subscribed);
         while let Some(response) = one.due() {
@@ -171,7 +171,7 @@ mod tests {
         let mut next = source(&all);
         let too_many = Err(SourceError::ListedTooMany);
         assert_eq!(list(&mut next, "a", 0..20), too_many);
-        // Whoever lists no more than its part is not refused for what others list.
+        // A stream within its share is not refused for the lists of others.
         let mut small = source(&all);
         list(&mut small, "a", 0..10).unwrap();
         list(&mut source(&all), "a", 0..0).unwrap();

@@ -179,9 +179,9 @@ impl Source {
         Ok(RequestKind::Nacked(error.code))
     }
 
-    /// Counts what the sink has listed; returns false if that is too much.
+    /// Counts the bytes of the sink's lists; returns false if they are too many.
     fn count_lists(&mut self) -> bool {
-        let all = self.subscriptions.values().map(Subscription::listed);
+        let all = self.subscriptions.values().map(Subscription::listed_bytes);
         self.share.set(all.fold(0, usize::saturating_add))
     }
 
@@ -208,7 +208,7 @@ impl Source {
                 return Some(response);
             }
         }
-        // What a sink listed may be what is published.
+        // The sink's list may equal the published version.
         self.count_lists();
         None
     }

@@ -45,7 +45,7 @@ pub struct Response {
     pub removed: Vec<Arc<str>>,
     /// The response is a difference and not the full state.
     pub incremental: bool,
-    /// The length, if it exceeds what a sink may accept, and no earlier response of the collection on this stream did.
+    /// The length, if it exceeds the limit of sinks, and no earlier response of the collection on this stream did.
     pub oversized: Option<usize>,
 }
 

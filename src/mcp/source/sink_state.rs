@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::snapshot::{Collection, Resource};
 use crate::version::Version;
 
-/// Versions by name. `None`: one that this source never gave out.
+/// Versions by name. `None`: a version that this source never published.
 pub(super) type Versions = BTreeMap<Arc<str>, Option<Version>>;
 
 #[derive(Clone, Debug)]

@@ -14,16 +14,16 @@ use crate::version::Sum;
 #[derive(Debug)]
 pub(super) struct Subscription {
     incremental: bool,
-    /// The last request is not answered completely yet, so a final response is due, even an empty one.
-    owed: bool,
+    /// The last request is not answered completely yet, so a final response is due, which may be empty.
+    is_answer_due: bool,
     sink_state: SinkState,
-    /// About the bytes of what the sink has listed, until it is known to have what is published.
-    listed: usize,
+    /// The approximate bytes of the list of the sink, until the sink is known to have the published version.
+    listed_bytes: usize,
     in_flight: Option<InFlight>,
     /// Names that superseded responses may have changed at the sink, against its own list, until it answers a later one.
     doubtful: BTreeSet<Arc<str>>,
-    /// Version of what the sink has accepted or refused last.
-    settled: Option<Sum>,
+    /// The version that the sink has accepted or refused last.
+    answered_version: Option<Sum>,
     acked: Option<Sum>,
     sent: Option<Sum>,
     nacks: u64,
@@ -45,12 +45,12 @@ impl Subscription {
     pub(super) fn new() -> Self {
         Self {
             incremental: false,
-            owed: false,
+            is_answer_due: false,
             sink_state: SinkState::Own(Versions::new()),
-            listed: 0,
+            listed_bytes: 0,
             in_flight: None,
             doubtful: BTreeSet::new(),
-            settled: None,
+            answered_version: None,
             acked: None,
             sent: None,
             nacks: 0,
@@ -69,22 +69,22 @@ impl Subscription {
         // A name in doubt has no version, so any that the sink may have is replaced or removed.
         versions.extend(self.doubtful.iter().map(|name| (name.clone(), None)));
         self.incremental = incremental;
-        self.owed = true;
-        self.listed = bytes_of(&versions, &self.doubtful);
+        self.is_answer_due = true;
+        self.listed_bytes = bytes_of(&versions, &self.doubtful);
         self.sink_state = SinkState::Own(versions);
-        // A new subscription is owed an answer, even of what was settled before.
-        self.settled = None;
+        // A new subscription gets an answer, even with a version that the sink has answered before.
+        self.answered_version = None;
     }
 
     /// Returns the approximate bytes of the names and versions that the sink has listed.
-    pub(super) const fn listed(&self) -> usize {
-        self.listed
+    pub(super) const fn listed_bytes(&self) -> usize {
+        self.listed_bytes
     }
 
-    /// The sink has what is published.
+    /// Notes that the sink has the published version.
     fn has(&mut self, target: Arc<Collection>) {
         self.sink_state = SinkState::Shared(target);
-        self.listed = 0;
+        self.listed_bytes = 0;
     }
 
     fn doubt(&mut self, in_flight: &InFlight, listed: &Versions) {
@@ -119,12 +119,12 @@ impl Subscription {
             Some(part) => {
                 self.sink_state.take(&part);
                 // A part is not the target: the next one follows at once.
-                self.settled = None;
+                self.answered_version = None;
             }
             None => {
                 let version = Some(in_flight.target.version());
-                self.owed = false;
-                self.settled = version;
+                self.is_answer_due = false;
+                self.answered_version = version;
                 self.acked = version;
                 self.has(in_flight.target);
             }
@@ -139,7 +139,7 @@ impl Subscription {
         self.doubtful.clear();
         let version = in_flight.target.version();
         // The sink's state stays as it was, since it applies nothing of a refused response.
-        self.settled = Some(version);
+        self.answered_version = Some(version);
         self.nacks = self.nacks.saturating_add(1);
         self.last_nack = Some(Nack {
             at: now,
@@ -150,24 +150,24 @@ impl Subscription {
         });
     }
 
-    /// The next response that the sink is owed, with its nonce.
+    /// Returns the next response that is due, with its nonce.
     pub(super) fn next(
         &mut self,
         target: &Arc<Collection>,
         nonce: u64,
         part_bytes: usize,
     ) -> Option<Response> {
-        let is_settled = self.settled == Some(target.version());
-        if self.in_flight.is_some() || is_settled {
+        let is_answered = self.answered_version == Some(target.version());
+        if self.in_flight.is_some() || is_answered {
             return None;
         }
         let (resources, removed, part) = if self.incremental {
             let all = self.sink_state.difference(target);
-            if all.is_empty() && !self.owed {
+            if all.is_empty() && !self.is_answer_due {
                 self.agree(target);
                 return None;
             }
-            // The room for resources and removals alone; whatever else is in the message is reckoned at its
+            // The room for resources and removals alone; all other parts of the message are counted at their
             // longest.
             let (now, later) = cut(all, part_bytes.saturating_sub(around(target.name())));
             let resources = Payload::Some(now.fresh.clone());
@@ -201,11 +201,11 @@ impl Subscription {
         Some(response)
     }
 
-    /// Marks a target that the sink has already as settled. A version that it has refused last stays refused.
+    /// Marks a target that the sink has already as answered. A version that it has refused last stays refused.
     fn agree(&mut self, target: &Arc<Collection>) {
-        if self.settled.is_none() {
-            self.settled = Some(target.version());
-            self.acked = self.settled;
+        if self.answered_version.is_none() {
+            self.answered_version = Some(target.version());
+            self.acked = self.answered_version;
             self.has(target.clone());
         }
     }
@@ -226,7 +226,7 @@ impl Subscription {
 fn cut(mut all: Difference, bytes: usize) -> (Difference, bool) {
     let mut used = 0_usize;
     let mut fits = |length: usize| {
-        // One change goes out whatever its size: without it the difference would never end.
+        // The first change is sent in any size: without it the difference would never end.
         let is_first = used == 0;
         used = used.saturating_add(length);
         is_first || used <= bytes

@@ -21,7 +21,7 @@ use crate::contribution::{Contribution, SourceId};
 
 /// An effective ServiceEntry.
 #[derive(Debug)]
-pub(super) struct Used {
+pub(super) struct UsedEntry {
     pub(super) key: ObjectKey,
     pub(super) source: SourceId,
     pub(super) entry: Arc<Configured<ServiceEntry>>,
@@ -35,7 +35,7 @@ pub(super) struct Used {
 
 #[derive(Debug)]
 pub(super) struct Entries {
-    pub(super) used: BTreeMap<ObjectKey, Used>,
+    pub(super) used: BTreeMap<ObjectKey, UsedEntry>,
     by_service: BTreeMap<ServiceKey, BTreeSet<ObjectKey>>,
     /// Entries with a workload selector, by namespace.
     selecting: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
@@ -64,13 +64,18 @@ struct EntryLimits {
 
 impl Entries {
     /// Iterates over the entries that declare a service.
-    pub(super) fn of(&self, key: &ServiceKey) -> impl Iterator<Item = &Used> {
+    pub(super) fn of(&self, key: &ServiceKey) -> impl Iterator<Item = &UsedEntry> {
         let keys = self.by_service.get(key).into_iter().flatten();
         keys.filter_map(|key| self.used.get(key))
     }
 
     /// Replaces an entry. Adds the services of the old and of the new one.
-    fn set(&mut self, key: &ObjectKey, used: Option<Used>, touched: &mut BTreeSet<ServiceKey>) {
+    fn set(
+        &mut self,
+        key: &ObjectKey,
+        used: Option<UsedEntry>,
+        touched: &mut BTreeSet<ServiceKey>,
+    ) {
         if let Some(old) = self.used.remove(key) {
             for service in old.services {
                 remove_from_index(&mut self.by_service, &service.key, key);
@@ -93,7 +98,7 @@ impl Entries {
         self.used.insert(key.clone(), used);
     }
 
-    /// Converts these entries anew, and others that have more or fewer places therefore. Returns true if one is told otherwise than
+    /// Converts these entries anew, and others whose share changes with them. Returns true if the notes of one differ from those
     /// before.
     pub(super) fn remake(
         &mut self,
@@ -103,12 +108,13 @@ impl Entries {
         touched: &mut BTreeSet<ServiceKey>,
     ) -> bool {
         for key in keys {
-            self.places.set(key, wanted_places(selection, key));
-            self.ports.set(key, wanted_ports(selection, key));
+            self.places.set(key, place_demand(selection, key));
+            self.ports.set(key, port_demand(selection, key));
         }
-        let mut shared_anew = self.places.settle();
-        shared_anew.append(&mut self.ports.settle());
-        let notes = |used: Option<&Used>| used.map_or_else(Vec::new, |used| used.notes.clone());
+        let mut shared_anew = self.places.redistribute();
+        shared_anew.append(&mut self.ports.redistribute());
+        let notes =
+            |used: Option<&UsedEntry>| used.map_or_else(Vec::new, |used| used.notes.clone());
         let mut differs = false;
         for key in keys.union(&shared_anew) {
             let limits = EntryLimits {
@@ -175,8 +181,8 @@ fn remove_from_index<K: Ord>(map: &mut BTreeMap<K, BTreeSet<ObjectKey>>, of: &K,
     }
 }
 
-/// Returns the places that an entry wants for the workloads which it selects, up to those that it may have.
-fn wanted_places(selection: &mut WorkloadSelection<'_>, key: &ObjectKey) -> Demand {
+/// Returns the places for the workloads that an entry selects, up to the limit of one entry.
+fn place_demand(selection: &mut WorkloadSelection<'_>, key: &ObjectKey) -> Demand {
     let Some((_, entry)) = of_key(selection, key) else {
         return Demand::default();
     };
@@ -194,7 +200,7 @@ fn wanted_places(selection: &mut WorkloadSelection<'_>, key: &ObjectKey) -> Dema
 }
 
 /// Returns the ports of the services that an entry makes.
-fn wanted_ports(selection: &WorkloadSelection<'_>, key: &ObjectKey) -> Demand {
+fn port_demand(selection: &WorkloadSelection<'_>, key: &ObjectKey) -> Demand {
     of_key(selection, key).map_or_else(Demand::default, |(_, entry)| Demand {
         sum: service_ports(&entry.spec),
         unit: entry.spec.ports.len(),
@@ -225,7 +231,7 @@ fn used(
     trust_domain: &str,
     limits: EntryLimits,
     key: &ObjectKey,
-) -> Option<Used> {
+) -> Option<UsedEntry> {
     let (source, entry) = of_key(selection, key)?;
     let selector = service_entry::selector(&entry.spec);
     let backends = selector
@@ -244,7 +250,7 @@ fn used(
     let mut notes = notes(selection.settings, source, entry, backends);
     let note = |message, whole| Report {
         source: source.clone(),
-        kind: "ServiceEntry",
+        kind: service_entry::KIND,
         namespace: entry.namespace.clone(),
         name: entry.name.clone(),
         message,
@@ -269,7 +275,7 @@ fn used(
         notes.push(note(message, most == 0));
         services.truncate(most);
     }
-    Some(Used {
+    Some(UsedEntry {
         key: key.clone(),
         source: source.clone(),
         entry: entry.clone(),
@@ -283,9 +289,9 @@ fn used(
 fn too_many_places(limit: SelectionLimit) -> String {
     match limit.of_namespace {
         Some(places) if limit.of_entry < size::SERVICE_PLACES => {
-            let others = others(places, NAMESPACE_PLACES, ALL_PLACES);
+            let owner = budget_owner(places, NAMESPACE_PLACES, ALL_PLACES);
             format!(
-                "more than {places} places with the other ServiceEntries {others}: select fewer workloads"
+                "more than {places} places with the other ServiceEntries {owner}: select fewer workloads"
             )
         }
         Some(_) | None => format!(
@@ -295,15 +301,15 @@ fn too_many_places(limit: SelectionLimit) -> String {
     }
 }
 
-/// An entry alone is refused where its own hosts and ports are too many: others have what it lacks.
+/// Explains a limit on ports: an entry with too many hosts and ports of its own is refused, so the cause is other entries.
 fn too_many_ports(limit: SelectionLimit) -> String {
     let ports = limit.of_namespace.unwrap_or(NAMESPACE_PORTS);
-    let others = others(ports, NAMESPACE_PORTS, ALL_PORTS);
-    format!("the ports of all hosts are more than {ports} with the other ServiceEntries {others}")
+    let owner = budget_owner(ports, NAMESPACE_PORTS, ALL_PORTS);
+    format!("the ports of all hosts are more than {ports} with the other ServiceEntries {owner}")
 }
 
-/// Says whose the room is, and why it is less where other namespaces want much.
-fn others(room: usize, of_namespace: usize, of_all: usize) -> String {
+/// Names the owner of the room, and the cause of a smaller one: the demand of other namespaces.
+fn budget_owner(room: usize, of_namespace: usize, of_all: usize) -> String {
     match room < of_namespace {
         true => format!("of the namespace, its part of the {of_all} of the mesh"),
         false => "of the namespace".to_owned(),
@@ -338,7 +344,7 @@ fn notes(
     let left_to_tls = service_entry::left_to_tls(entry).filter(|_| settings.block_http_on_443);
     let left_to_tls = left_to_tls.map(|message| Report {
         source: source.clone(),
-        kind: "ServiceEntry",
+        kind: service_entry::KIND,
         namespace: entry.namespace.clone(),
         name: entry.name.clone(),
         message,

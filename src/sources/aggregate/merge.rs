@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use api::model::{ClusterId, Endpoint, EndpointShards, Registry, Service, ServiceKey};
 
-use super::entries::Used;
+use super::entries::UsedEntry;
 use super::precedence::class;
 use super::report::Report;
+use super::service_entry::KIND;
 use super::{ObjectKey, Settings, Sources};
 use crate::contribution::SourceId;
 
@@ -30,7 +31,7 @@ struct ServiceCandidate<'a> {
     rank: Rank<'a>,
     service: &'a Arc<Service>,
     source: &'a SourceId,
-    made: Option<&'a Used>,
+    made: Option<&'a UsedEntry>,
 }
 
 impl ServiceCandidate<'_> {
@@ -46,11 +47,11 @@ impl ServiceCandidate<'_> {
 
     fn report(&self, winner: &Self) -> Report {
         let place = match winner.made {
-            Some(used) => format!("ServiceEntry {}/{}", used.entry.namespace, used.entry.name),
+            Some(used) => format!("{KIND} {}/{}", used.entry.namespace, used.entry.name),
             None => winner.source.to_string(),
         };
         let (kind, name) = match self.made {
-            Some(used) => ("ServiceEntry", used.entry.name.clone()),
+            Some(used) => (KIND, used.entry.name.clone()),
             None => ("Service", self.service.key.hostname.clone()),
         };
         Report {
@@ -75,7 +76,7 @@ pub(super) struct Merged {
 pub(super) fn merge<'a>(
     settings: &'a Settings,
     sources: &'a Sources,
-    entries: impl Iterator<Item = &'a Used>,
+    entries: impl Iterator<Item = &'a UsedEntry>,
     key: &ServiceKey,
 ) -> Merged {
     let mut candidates: Vec<_> = sources
@@ -141,7 +142,7 @@ fn candidate<'a>(
     class: usize,
     source: &'a SourceId,
     service: &'a Arc<Service>,
-    made: Option<&'a Used>,
+    made: Option<&'a UsedEntry>,
 ) -> ServiceCandidate<'a> {
     ServiceCandidate {
         rank: Rank {

@@ -1,7 +1,7 @@
 //! All sources as one [`World`], and the changes of each step.
 //!
 //! A step compares with the step before, by pointer first; its result depends only on the present contributions. So the
-//! world is the same in every order of arrival, and the same as one that is built from scratch.
+//! world is the same in every order of arrival, and the same as a world that is built from scratch.
 
 mod differ;
 mod entries;

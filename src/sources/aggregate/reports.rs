@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::model::ServiceKey;
 
 use super::report::Report;
-use super::{Registries, differ};
+use super::{Registries, differ, service_entry};
 use crate::contribution::{Configuration, ConfigurationKind, Contribution, EachKind};
 
 /// Reports that have been logged.
@@ -93,7 +93,7 @@ impl Registries {
         let mut lost: BTreeMap<_, usize> = BTreeMap::new();
         let key = |report: &Report| (report.namespace.clone(), report.name.clone());
         // An entry that another one adds to is used in part in any case.
-        let is_entry = |report: &&mut Report| report.kind == "ServiceEntry" && report.whole;
+        let is_entry = |report: &&mut Report| report.kind == service_entry::KIND && report.whole;
         for report in reports.iter_mut().filter(is_entry) {
             *lost.entry(key(report)).or_default() += 1;
         }

@@ -1,8 +1,8 @@
 //! A bound on the workloads that all ServiceEntries select together: each entry alone is small, and so is each workload, but every
 //! entry may select every workload of its namespace.
 //!
-//! Entries that select little keep all of it; the others of their namespace share what is left evenly. So do the namespaces. Where an
-//! even share is less than an entry can use at all, the first entries by name have one unit each, as far as there is room. The result
+//! Entries that select little keep all of it; the other entries of the namespace share the remaining room evenly. So do the
+//! namespaces. Where an even share is less than an entry can use at all, the first entries by name have one unit each, as far as there is room. The result
 //! depends on the numbers and names alone, not on the order in which they came.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,7 +144,7 @@ impl SelectionBudget {
         }
     }
 
-    /// Sets what an entry wants; nothing for one that is gone, or selects nothing.
+    /// Sets the demand of an entry; a zero demand for an entry that is gone, or selects nothing.
     pub(super) fn set(&mut self, key: &ObjectKey, demand: Demand) {
         let before = self.wanted.get(&key.0);
         let before = before.and_then(|near| near.by_entry.get(key)).copied();
@@ -175,7 +175,7 @@ impl SelectionBudget {
     }
 
     /// Shares the places anew. Returns the entries that get more or less than before.
-    pub(super) fn settle(&mut self) -> BTreeSet<ObjectKey> {
+    pub(super) fn redistribute(&mut self) -> BTreeSet<ObjectKey> {
         if !std::mem::take(&mut self.is_due) {
             return BTreeSet::new();
         }
@@ -291,12 +291,12 @@ mod tests {
             budget.set(&key("a", &at.to_string()), single(1_000));
         }
         assert_eq!(
-            (budget.settle().len(), budget.limit(&key("a", "x"))),
+            (budget.redistribute().len(), budget.limit(&key("a", "x"))),
             (0, budget.unlimited())
         );
         budget.set(&key("a", "small"), single(900));
         budget.set(&key("a", "none"), single(0));
-        let moved = budget.settle();
+        let moved = budget.redistribute();
         let limit = SelectionLimit {
             of_entry: 960,
             of_namespace: Some(NAMESPACE_PLACES),
@@ -306,16 +306,16 @@ mod tests {
         assert_eq!(budget.limit(&key("b", "x")), budget.unlimited());
         // Within the same four bits nothing moves.
         budget.set(&key("a", "small"), single(1_000));
-        assert_eq!(names(&budget.settle()), [""; 0]);
+        assert_eq!(names(&budget.redistribute()), [""; 0]);
         budget.set(&key("a", "small"), single(0));
         assert_eq!(
-            (budget.settle().len(), budget.limit(&key("a", "x"))),
+            (budget.redistribute().len(), budget.limit(&key("a", "x"))),
             (100, budget.unlimited())
         );
         for at in 100..200 {
             budget.set(&key("a", &at.to_string()), single(0));
         }
-        assert_eq!(names(&budget.settle()), [""; 0]);
+        assert_eq!(names(&budget.redistribute()), [""; 0]);
         assert_eq!(budget.wanted.len(), 1);
     }
 
@@ -328,7 +328,7 @@ mod tests {
             }
         }
         budget.set(&key("small", "e"), single(1_000));
-        assert_eq!(budget.settle().len(), 10);
+        assert_eq!(budget.redistribute().len(), 10);
         let room = rounded((ALL_PLACES - 1_000) / 5);
         let limit = SelectionLimit {
             of_entry: rounded(room / 2),
@@ -341,7 +341,7 @@ mod tests {
             budget.set(&key(namespace, "y"), single(0));
         }
         budget.set(&key("small", "e"), single(0));
-        assert_eq!(names(&budget.settle()), ["a/x", "a/y", "b/x", "b/y"]);
+        assert_eq!(names(&budget.redistribute()), ["a/x", "a/y", "b/x", "b/y"]);
     }
 
     #[test]
@@ -357,7 +357,7 @@ mod tests {
                 let name = format!("{at:05}");
                 budget.set(&key("a", &name), Demand { sum: unit, unit });
             }
-            budget.settle();
+            budget.redistribute();
             assert_eq!(served(&budget, "a"), expected * unit, "{count} of {unit}");
             let last = key("a", &format!("{:05}", count - 1));
             let is_served = budget.limit(&last).of_entry >= unit;
@@ -372,11 +372,11 @@ mod tests {
         for at in 0..9_000 {
             budget.set(&key("a", &format!("e{at:04}")), demand);
         }
-        budget.settle();
+        budget.redistribute();
         budget.set(&key("a", "before"), demand);
-        assert_eq!(names(&budget.settle()), ["a/before", "a/e8191"]);
+        assert_eq!(names(&budget.redistribute()), ["a/before", "a/e8191"]);
         budget.set(&key("a", "before"), Demand::default());
-        assert_eq!(names(&budget.settle()), ["a/e8191"]);
+        assert_eq!(names(&budget.redistribute()), ["a/e8191"]);
     }
 
     #[test]
@@ -391,7 +391,7 @@ mod tests {
                 budget.set(&key(namespace, name), single(size::SERVICE_PORTS));
             }
         }
-        budget.settle();
+        budget.redistribute();
         let parts = ["a", "b", "c"].map(|namespace| served(&budget, namespace));
         assert_eq!(parts, [10_240; 3]);
     }
@@ -408,7 +408,7 @@ mod tests {
             };
             budget.set(&key("a", &at.to_string()), demand);
         }
-        budget.settle();
+        budget.redistribute();
         assert_eq!(served(&budget, "a"), 24 * unit);
     }
 }

@@ -15,6 +15,8 @@ use api::size;
 
 use crate::contribution::SourceId;
 
+pub(super) const KIND: &str = "ServiceEntry";
+
 /// A workload that a ServiceEntry may select by labels.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Backend<'a> {

@@ -142,8 +142,8 @@ fn check_configuration(
     }
     if findings.len() > 1 {
         match part {
-            Some(part) => part.order(&mut findings),
-            None => Part::new(&Node::of_json(value)).order(&mut findings),
+            Some(part) => part.sort(&mut findings),
+            None => Part::new(&Node::of_json(value)).sort(&mut findings),
         }
     }
     config::limit(&mut findings);
@@ -151,7 +151,7 @@ fn check_configuration(
     let object = object.filter(|_| !is_broken && id.is_whole());
     let notes = object
         .as_ref()
-        .map(config::kept_notes_of)
+        .map(config::limited_notes_of)
         .unwrap_or_default();
     let unused = (is_unused && !is_broken).then_some(CheckedContent::Unused);
     let object =
@@ -172,7 +172,7 @@ fn check_core(
 ) -> CheckedObject<CheckedContent> {
     let found = match part {
         Some(_) => kind.name_of(value),
-        None => kind.given_name(value),
+        None => kind.server_name(value),
     };
     let mut findings = Vec::new();
     let name = match found {
@@ -201,7 +201,7 @@ fn check_core(
     }
 }
 
-/// A namespace that is none is not the default one: the object would take the place of one that is there.
+/// An invalid namespace does not stand for the default one: the object would take the place of another.
 fn unplaced() -> Finding {
     Finding::error(NAMESPACE, "want a DNS label")
 }
@@ -226,7 +226,7 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.len() <= LONGEST_NAME && text.bytes().all(letters)
 }
 
-/// The namespace; `None` for one that is no DNS label.
+/// Returns the namespace; `None` if it is no DNS label.
 fn namespace(value: &Json) -> Option<&str> {
     match value.get("metadata").and_then(|all| all.get("namespace")) {
         None | Some(Json::Null) => Some(NAMELESS),
@@ -270,7 +270,7 @@ fn created(value: &Json) -> Result<Option<i64>, String> {
     }
 }
 
-/// Finds a creation time in an object's text that is none: an API server refuses the object, and discovery and galley do.
+/// Finds an invalid creation time in an object's text: an API server refuses the object, and so do discovery and galley.
 #[must_use]
 pub fn created_finding(value: &Json) -> Option<Finding> {
     created(value).err().map(|text| no_time(&text))
@@ -283,7 +283,7 @@ fn no_time(text: &str) -> Finding {
     )
 }
 
-/// Adds what an API server refuses of a text before any rule is asked.
+/// Adds the findings of an API server's own checks, which precede all rules.
 fn complain(part: &Part<'_>, created: &Result<Option<i64>, String>, findings: &mut Vec<Finding>) {
     if let Err(text) = created {
         findings.push(no_time(text));

@@ -1,4 +1,4 @@
-//! The entries of a source: what of its objects is served, and what only the report has.
+//! The entries of a source: served objects, and objects that only the report has.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::source_catalogue::{Root, SourceCatalogue};
 /// All entries of a source.
 #[derive(Debug)]
 pub(crate) struct ConfigCatalogue {
-    /// All objects, whatever is served of them.
+    /// All objects, served or not.
     pub(crate) objects: SourceCatalogue<ConfigVersion>,
     /// Objects of kinds that nothing uses.
     unchecked: Arc<BTreeMap<EntryId, UncheckedObject>>,

@@ -175,13 +175,13 @@ impl CoreKind {
         matches!(self, Self::IngressClass | Self::Namespace | Self::Node)
     }
 
-    /// Returns the name of an object that somebody has written. One without a namespace is in the default one.
+    /// Returns the name of an object that a user has written. An object without a namespace is in the default one.
     ///
     /// # Errors
     ///
     /// An API server would refuse the name or the namespace.
     pub(crate) fn name_of(self, object: &Json) -> Result<CoreName<'_>, Finding> {
-        let found = self.given_name(object)?;
+        let found = self.server_name(object)?;
         let name = found.name;
         let (is_taken, wanted) = match self {
             Self::Service => (
@@ -204,12 +204,12 @@ impl CoreKind {
         Ok(found)
     }
 
-    /// Returns the name of an object that an API server gave: what each kind may be called is its matter.
+    /// Returns the name of an object of an API server, which has checked the names of the kind.
     ///
     /// # Errors
     ///
     /// It has no name, or no namespace that is one.
-    pub(super) fn given_name(self, object: &Json) -> Result<CoreName<'_>, Finding> {
+    pub(super) fn server_name(self, object: &Json) -> Result<CoreName<'_>, Finding> {
         let metadata = |field| object.get("metadata").and_then(|all| all.get(field));
         // Other text of an object is not shown.
         let name = metadata("name").and_then(Json::as_str);
@@ -221,7 +221,7 @@ impl CoreKind {
             None | Some(Json::Null) => DEFAULT_NAMESPACE,
             Some(Json::String(text)) if text.is_empty() => DEFAULT_NAMESPACE,
             Some(Json::String(text)) if names::is_lower_label(text) => text,
-            // It is not the default one: the object would take the place of one that is there.
+            // An invalid namespace does not stand for the default one: the object would take the place of another.
             Some(_) => return Err(Finding::error("metadata.namespace", "want a DNS label")),
         };
         Ok(CoreName { namespace, name })

@@ -15,7 +15,7 @@ use super::origin::Origin;
 pub struct EntryId {
     /// A collection of the table of kinds, or [`CoreKind::collection`].
     pub collection: &'static str,
-    /// `NAMESPACE/NAME`, or `NAME` of what belongs to the whole cluster.
+    /// `NAMESPACE/NAME`, or `NAME` for an object of the whole cluster.
     pub name: Arc<str>,
 }
 
@@ -79,7 +79,7 @@ pub enum Entry {
     },
 }
 
-/// Without what is secret.
+/// Secrets are left out.
 impl fmt::Debug for Entry {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -108,7 +108,7 @@ impl PartialEq for Entry {
                     created: created_other,
                 },
             ) => {
-                // `spec` is null in every entry: `body` is what the resource is encoded from.
+                // `spec` is null in every entry: the resource is encoded from `body`.
                 object.kind == other.kind
                     && object.body == other.body
                     && created == created_other
@@ -138,7 +138,7 @@ pub struct UncheckedObject {
     pub origin: Origin,
 }
 
-/// Without what may be secret.
+/// The text is left out, which may be secret.
 impl fmt::Debug for UncheckedObject {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "UncheckedObject({})", self.origin)

@@ -1,4 +1,4 @@
-//! Valid objects in the form of entries: what galley serves, and what the roles of one process give each other.
+//! Valid objects in the form of entries, which galley serves and the roles of one process give each other.
 
 use std::sync::Arc;
 
@@ -30,13 +30,13 @@ pub(crate) struct EntryForm {
     pub(crate) wanted: fn(CoreKind) -> bool,
 }
 
-/// Kinds that the transforms read. Nobody else makes anything of a Secret, and what is not there is not shown.
+/// Returns true for kinds that the transforms read. They do not read Secrets, which stay out of memory so that no page shows them.
 pub(crate) fn of_transforms(kind: CoreKind) -> bool {
     kind != CoreKind::Secret
 }
 
 impl EntryForm {
-    /// Stores an object; `None`: nobody reads its kind here.
+    /// Stores an object; `None`: its kind is not read here.
     pub(crate) fn stored(
         self,
         checked: CheckedObject<CheckedContent>,

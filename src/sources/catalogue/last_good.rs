@@ -8,12 +8,12 @@
 //!
 //! The catalogue is pure: apart from the versions that stay, its state depends on the last candidates alone.
 //!
-//! [`Catalogue::reconcile`] answers what changed at one source, object by object. What changed in the mesh, as
-//! [`Changes`](api::model::Changes), is answered by the [`aggregate`](crate::aggregate), which merges the sources: a change at a
+//! [`Catalogue::reconcile`] returns the changes at one source, object by object. The changes of the mesh, as
+//! [`Changes`](api::model::Changes), are those of the [`aggregate`](crate::aggregate), which merges the sources: a change at a
 //! source changes nothing that is served while another source has the object, or while the source's configuration does not count;
 //! and services and endpoints, which are merged of objects of several kinds, are objects of no catalogue.
 
-mod places;
+mod locations;
 #[cfg(test)]
 mod tests;
 
@@ -24,11 +24,11 @@ use std::ops::Bound;
 
 use super::Origin;
 use api::config::ServedInstead;
-use places::Places;
+use locations::Locations;
 
 /// The types that a catalogue is generic over.
 pub(crate) trait Content: fmt::Debug {
-    type Place: Clone + Ord + fmt::Debug;
+    type Location: Clone + Ord + fmt::Debug;
     type Id: Clone + Ord + fmt::Debug;
     /// The stored form of a valid object. Equal versions are the same to every reader of the changes.
     type Version: Clone + PartialEq + fmt::Debug;
@@ -37,14 +37,14 @@ pub(crate) trait Content: fmt::Debug {
 }
 
 /// A place, and the position there.
-pub(crate) type CataloguePlace<P> = (P, usize);
+pub(crate) type CatalogueLocation<P> = (P, usize);
 
 /// The result of validating a candidate and of resolving conflicts over its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Status<P> {
     Accepted,
     Refused { serving: ServedInstead },
-    Shadowed { by: CataloguePlace<P> },
+    Shadowed { by: CatalogueLocation<P> },
 }
 
 /// An object as it is written at a place.
@@ -58,7 +58,7 @@ pub(crate) struct Candidate<C: Content> {
     /// `None`: it is refused.
     pub(crate) version: Option<C::Version>,
     pub(crate) findings: C::Findings,
-    pub(crate) status: Status<C::Place>,
+    pub(crate) status: Status<C::Location>,
 }
 
 impl<C: Content> Candidate<C> {
@@ -90,7 +90,7 @@ impl<C: Content> Candidate<C> {
 struct ServedVersion<C: Content> {
     version: C::Version,
     /// The place of the candidate that this version comes from.
-    place: C::Place,
+    place: C::Location,
     uid: Box<str>,
     /// The origin of this version: a refused one of the same place has another.
     origin: Origin,
@@ -100,7 +100,7 @@ struct ServedVersion<C: Content> {
 /// The candidates of one name, and the served version.
 #[derive(Debug)]
 struct Slot<C: Content> {
-    places: Places<C::Place>,
+    places: Locations<C::Location>,
     served: Option<ServedVersion<C>>,
 }
 
@@ -121,14 +121,14 @@ pub(crate) struct Reconciled<C: Content> {
     pub(crate) changes: Vec<CatalogueChange<C::Id, C::Version>>,
     /// Names whose candidates have changed.
     pub(crate) touched: BTreeSet<C::Id>,
-    /// Places of which a candidate may have another status.
-    pub(crate) places: BTreeSet<C::Place>,
+    /// Locations of which a candidate may have another status.
+    pub(crate) places: BTreeSet<C::Location>,
 }
 
 /// All objects of a source.
 #[derive(Debug)]
 pub(crate) struct Catalogue<C: Content> {
-    places: BTreeMap<C::Place, Vec<Candidate<C>>>,
+    places: BTreeMap<C::Location, Vec<Candidate<C>>>,
     slots: BTreeMap<C::Id, Slot<C>>,
     served: usize,
     touched: BTreeSet<C::Id>,
@@ -147,12 +147,12 @@ impl<C: Content> Default for Catalogue<C> {
 
 impl<C: Content> Catalogue<C> {
     /// Replaces all candidates of a place with these, in order.
-    pub(crate) fn put(&mut self, place: &C::Place, candidates: Vec<Candidate<C>>) {
+    pub(crate) fn put(&mut self, place: &C::Location, candidates: Vec<Candidate<C>>) {
         self.remove(place);
         for (index, candidate) in candidates.iter().enumerate() {
             if let Some(id) = &candidate.id {
                 let slot = self.slots.entry(id.clone()).or_insert_with(|| Slot {
-                    places: Places::default(),
+                    places: Locations::default(),
                     served: None,
                 });
                 slot.places.insert((place.clone(), index));
@@ -165,7 +165,7 @@ impl<C: Content> Catalogue<C> {
     /// Removes a place and returns its candidates.
     pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, place: &Q) -> Vec<Candidate<C>>
     where
-        C::Place: Borrow<Q>,
+        C::Location: Borrow<Q>,
     {
         let Some((place, candidates)) = self.places.remove_entry(place) else {
             return Vec::new();
@@ -183,21 +183,24 @@ impl<C: Content> Catalogue<C> {
     /// Returns the candidates of a place; `None` if the place is unknown.
     pub(crate) fn at<Q: Ord + ?Sized>(&self, place: &Q) -> Option<&[Candidate<C>]>
     where
-        C::Place: Borrow<Q>,
+        C::Location: Borrow<Q>,
     {
         self.places.get(place).map(Vec::as_slice)
     }
 
     /// Iterates over the places with their candidates.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (&C::Place, &[Candidate<C>])> {
+    pub(crate) fn places(&self) -> impl Iterator<Item = (&C::Location, &[Candidate<C>])> {
         let places = self.places.iter();
         places.map(|(place, candidates)| (place, candidates.as_slice()))
     }
 
     /// The places from this one on, in order.
-    pub(crate) fn places_from<Q: Ord + ?Sized>(&self, first: &Q) -> impl Iterator<Item = &C::Place>
+    pub(crate) fn places_from<Q: Ord + ?Sized>(
+        &self,
+        first: &Q,
+    ) -> impl Iterator<Item = &C::Location>
     where
-        C::Place: Borrow<Q>,
+        C::Location: Borrow<Q>,
     {
         let from = (Bound::Included(first), Bound::Unbounded);
         self.places.range::<Q, _>(from).map(|(place, _)| place)
@@ -226,7 +229,7 @@ impl<C: Content> Catalogue<C> {
     }
 
     /// The place of the version that is served, and the first candidate of its name there.
-    pub(crate) fn holder(&self, id: &C::Id) -> Option<(&C::Place, &Candidate<C>)> {
+    pub(crate) fn holder(&self, id: &C::Id) -> Option<(&C::Location, &Candidate<C>)> {
         let slot = self.slots.get(id)?;
         let place = &slot.served.as_ref()?.place;
         let at = slot.places.iter().find(|(at, _)| at == place)?;
@@ -236,7 +239,7 @@ impl<C: Content> Catalogue<C> {
     /// A candidate.
     pub(crate) fn candidate(
         &self,
-        (place, index): &CataloguePlace<C::Place>,
+        (place, index): &CatalogueLocation<C::Location>,
     ) -> Option<&Candidate<C>> {
         self.places.get(place)?.get(*index)
     }
@@ -260,7 +263,7 @@ impl<C: Content> Catalogue<C> {
     fn decide(
         &mut self,
         id: &C::Id,
-        places: &mut BTreeSet<C::Place>,
+        places: &mut BTreeSet<C::Location>,
     ) -> Option<CatalogueChange<C::Id, C::Version>> {
         // The slot leaves the map while `next` and `mark` borrow the catalogue, and returns below with its
         // candidates.
@@ -294,8 +297,8 @@ impl<C: Content> Catalogue<C> {
 
     fn of_places<'a>(
         &'a self,
-        places: &'a Places<C::Place>,
-    ) -> impl Iterator<Item = (&'a CataloguePlace<C::Place>, &'a Candidate<C>)> {
+        places: &'a Locations<C::Location>,
+    ) -> impl Iterator<Item = (&'a CatalogueLocation<C::Location>, &'a Candidate<C>)> {
         let known = places.iter();
         known.filter_map(|key| Some((key, self.candidate(key)?)))
     }
@@ -304,10 +307,10 @@ impl<C: Content> Catalogue<C> {
     /// of its name where no other is good.
     fn kept_at<'a>(
         &'a self,
-        places: &'a Places<C::Place>,
+        places: &'a Locations<C::Location>,
         before: &'a ServedVersion<C>,
         is_any_good: bool,
-    ) -> Option<&'a C::Place> {
+    ) -> Option<&'a C::Location> {
         let ((first, _), refused) = self.of_places(places).next()?;
         // Another uid is another object: the version of the deleted one must not be served under its name.
         if refused.version.is_some() || refused.uid != before.uid {
@@ -328,7 +331,7 @@ impl<C: Content> Catalogue<C> {
     /// Returns the version to serve under a name, and true if it differs from the version before.
     fn next(
         &self,
-        places: &Places<C::Place>,
+        places: &Locations<C::Location>,
         before: Option<&ServedVersion<C>>,
     ) -> Option<(ServedVersion<C>, bool)> {
         let good = self
@@ -360,8 +363,8 @@ impl<C: Content> Catalogue<C> {
     }
 
     /// Updates the status of all candidates of a name.
-    fn mark(&mut self, places: &Places<C::Place>, served: Option<&ServedVersion<C>>) {
-        let has_it = |key: &&CataloguePlace<C::Place>| {
+    fn mark(&mut self, places: &Locations<C::Location>, served: Option<&ServedVersion<C>>) {
+        let has_it = |key: &&CatalogueLocation<C::Location>| {
             let candidate = self.candidate(key);
             candidate.zip(served).is_some_and(|(candidate, served)| {
                 // A place may hold several candidates of the name: an old version is held by a refused one, a

@@ -8,11 +8,11 @@
 //! ```
 //!
 //! `text` makes objects of documents, `checked` judges each, and `source_catalogue` keeps it in its last good version, with the
-//! report. A valid object is stored in the form that its user asks for: galley stores what it serves, discovery what it acts on.
+//! report. A valid object is stored in the form that its user asks for: galley stores resources, discovery its own types.
 //! `last_good` decides which version of an object is served.
 //!
-//! An [`Entry`] is an object of the mesh with the body of its resource, or one of Kubernetes' own kinds as JSON with what
-//! transforms read of it. The transforms check the latter by a [`UsabilityCheck`]; an object that fails is refused like any other
+//! An [`Entry`] is an object of the mesh with the body of its resource, or one of Kubernetes' own kinds as JSON with the
+//! fields that transforms read. The transforms check the latter by a [`UsabilityCheck`]; an object that fails is refused like any other
 //! invalid object. An object of a kind that nothing here uses is no entry: the report lists it.
 //!
 //! Limits: a file [`LIMITS`](api::config::document::LIMITS), [`MOST_OBJECTS`]. Objects beyond them are refused and reported.

@@ -104,7 +104,7 @@ impl Refused {
         text.strip_prefix(&place).unwrap_or(&text).to_owned()
     }
 
-    /// Returns the fault whatever version has it, and the line that tells it.
+    /// Returns the fault without its version, to compare it, and the line for the log.
     #[must_use]
     pub fn line(&self) -> (String, String) {
         with_fault(&self.origin, self.to_string())
@@ -120,7 +120,7 @@ pub struct Warned {
     pub warnings: Arc<[Finding]>,
     /// The parts that discovery does not serve as they are written; the log has no line for them.
     pub notes: Arc<[Finding]>,
-    /// False for one that is refused, or a duplicate: another of its name may be served.
+    /// False for a refused object, or a duplicate: another object of its name may be served.
     pub is_accepted: bool,
 }
 
@@ -189,7 +189,7 @@ impl ConfigReport {
         refused.chain(warned.map(Warned::line))
     }
 
-    /// Counts the refused objects by collection and by what is served in their place.
+    /// Counts the refused objects by collection and by the version that is served in their place.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<(&'static str, ServedInstead), usize> {
         let mut counts = BTreeMap::new();

@@ -35,7 +35,7 @@ impl<V: Clone + PartialEq + fmt::Debug> StoredForm for V {}
 pub(crate) struct InPlaces<V>(PhantomData<V>);
 
 impl<V: StoredForm> Content for InPlaces<V> {
-    type Place = Arc<str>;
+    type Location = Arc<str>;
     type Id = EntryId;
     type Version = V;
     type Findings = ObjectFindings;
@@ -44,9 +44,9 @@ impl<V: StoredForm> Content for InPlaces<V> {
 /// The part of an origin that all objects of a source share.
 #[derive(Clone, Debug)]
 pub(crate) enum Root {
-    /// Places are files below it.
+    /// Locations are files below it.
     Directory(Box<str>),
-    /// Places are `RESOURCE/KEY`.
+    /// Locations are `RESOURCE/KEY`.
     Cluster(ClusterId),
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct SourceCatalogue<V: StoredForm> {
     explained: usize,
     warned: usize,
     problems: BTreeSet<SourceProblem>,
-    /// Places with findings.
+    /// Locations with findings.
     noted: BTreeSet<Arc<str>>,
     is_reported: bool,
 }
@@ -158,7 +158,7 @@ impl<V: StoredForm> SourceCatalogue<V> {
         );
     }
 
-    /// Marks a place as one that is never read: unless it was another before, it has no objects.
+    /// Marks a place as one that is never read; the objects of an earlier content stay.
     pub(crate) fn refuse(&mut self, place: &Arc<str>, cause: String) {
         let is_refused = true;
         self.mark_unread(
@@ -270,7 +270,7 @@ impl<V: StoredForm> SourceCatalogue<V> {
         }
     }
 
-    /// Marks the report as another one, for what only the user of the catalogue knows.
+    /// Marks the report as changed, for changes that only the user of the catalogue knows.
     pub(crate) const fn touch_report(&mut self) {
         self.is_reported = false;
     }

@@ -15,7 +15,7 @@ use super::source_catalogue::{SourceEntry, StoredForm};
 pub const MOST_OBJECTS: usize = 200_000;
 /// Documents of one text that are no objects and get a finding each.
 const MOST_NAMELESS: usize = 100;
-/// Objects of one text that nothing here reads and pages show. Chosen: whoever sees so many knows.
+/// Objects of one text that nothing here reads and pages show. Chosen: a page with more would not tell more.
 const MOST_UNREAD: usize = 1000;
 /// Bytes of values beyond those that were written: they stand for themselves, and not for an alias of many documents.
 const SPARE_BYTES: usize = 4 << 20;
@@ -45,7 +45,7 @@ pub(crate) struct TextObjects<V> {
 }
 
 /// Reads and checks all objects of a text. `store` puts each into its form and may take
-/// its value; `None`, with the value as it is: the kind is one that nobody reads here.
+/// its value; `None`, with the value as it is: the kind is not read here.
 ///
 /// # Errors
 ///
@@ -63,7 +63,7 @@ pub(crate) fn read<V: StoredForm>(
             foreign: BTreeMap::new(),
             unread: Vec::new(),
         },
-        nameless: Nameless::default(),
+        nameless: UnnamedDocuments::default(),
         documents: 0,
         size: 0,
         // Values with their text: they are fewer than bytes, and an escape is at most half as long again as it was written. The
@@ -93,7 +93,7 @@ pub(crate) fn read<V: StoredForm>(
 struct TextReader<V, F> {
     store: F,
     objects: TextObjects<V>,
-    nameless: Nameless,
+    nameless: UnnamedDocuments,
     documents: usize,
     /// Bytes that the values so far take, and may take.
     size: usize,
@@ -160,13 +160,13 @@ where
 
 /// Documents that are no objects.
 #[derive(Default)]
-struct Nameless {
+struct UnnamedDocuments {
     count: usize,
     /// Line of the first document that gets no finding of its own.
     line: usize,
 }
 
-impl Nameless {
+impl UnnamedDocuments {
     /// Counts a document and returns true if it gets a finding of its own.
     fn is_told(&mut self, line: usize) -> bool {
         self.count = self.count.saturating_add(1);

@@ -41,14 +41,14 @@ pub struct WrittenObject {
     pub is_accepted: bool,
     /// Errors and warnings.
     pub findings: Vec<Finding>,
-    /// Warnings of what this release does not serve as it is written: only a version that is used has any.
+    /// Warnings of parts that this release does not serve as they are written: only a version in use has any.
     pub notes: Vec<Finding>,
     /// The refused version, of an API server's object.
     pub revision: Revision,
 }
 
 impl WrittenObject {
-    /// `NAMESPACE/NAME`, or `NAME` of one that belongs to the whole cluster.
+    /// `NAMESPACE/NAME`, or `NAME` for an object of the whole cluster.
     #[must_use]
     pub fn full_name(&self) -> Cow<'_, str> {
         match &*self.namespace {

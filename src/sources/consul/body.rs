@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes of all bodies under way: a thousand queries wait at a time, and an answer may have 16 MiB.
 const ALL_BYTES: usize = 64 << 20;
-/// Bytes of each body that are its own, so that a few large ones that do not end keep no small one from being read.
+/// Bytes that each body has to itself, so that a few endless bodies keep no small one from being read.
 const OWN_BYTES: usize = 16 << 10;
 
 /// The room that the bodies of one source share.

@@ -32,7 +32,7 @@ const REFUSAL_CHARACTERS: usize = 200;
 /// A head, with its headers.
 const HEAD_BYTES: usize = 64 << 10;
 /// Connections that are kept for questions which are answered at once, so that these have some when no more are to be had.
-const KEPT: usize = schedule::READS;
+const MAX_IDLE: usize = schedule::READS;
 /// Connections of queries that wait are taken again at once, or not at all.
 const IDLE_FOR: Duration = Duration::from_secs(5);
 
@@ -70,7 +70,7 @@ impl Client {
         let waiting = builder.build(connector.clone());
         let short = builder
             .pool_idle_timeout(None)
-            .pool_max_idle_per_host(KEPT)
+            .pool_max_idle_per_host(MAX_IDLE)
             .build(connector);
         Self {
             address,

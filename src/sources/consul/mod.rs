@@ -62,7 +62,7 @@ enum DecodedResponse {
 }
 
 /// The end of a query, with its result.
-struct Ended {
+struct EndedQuery {
     ticket: u64,
     way: QueryPath,
     end: End,
@@ -126,12 +126,12 @@ impl Consul {
     }
 }
 
-/// Returns the end of a query that panicked, to retry it; `None` for one that was cancelled.
-fn broken(error: &JoinError, handles: &HashMap<u64, AbortHandle>) -> Option<Ended> {
+/// Returns the end of a query that panicked, to retry it; `None` for a query that was cancelled.
+fn broken(error: &JoinError, handles: &HashMap<u64, AbortHandle>) -> Option<EndedQuery> {
     let (ticket, _) = handles
         .iter()
         .find(|(_, handle)| handle.id() == error.id())?;
-    Some(Ended {
+    Some(EndedQuery {
         ticket: *ticket,
         way: QueryPath::Catalog,
         end: End::Useless,
@@ -139,7 +139,7 @@ fn broken(error: &JoinError, handles: &HashMap<u64, AbortHandle>) -> Option<Ende
     })
 }
 
-async fn run_query(client: Client, query: Query, cluster: ClusterId) -> Ended {
+async fn run_query(client: Client, query: Query, cluster: ClusterId) -> EndedQuery {
     let (ticket, way) = (query.ticket, query.way);
     let (end, result) = match client.fetch(&query).await {
         Err(Failed { end, why }) => (end, Err(why)),
@@ -156,7 +156,7 @@ async fn run_query(client: Client, query: Query, cluster: ClusterId) -> Ended {
             }
         }
     };
-    Ended {
+    EndedQuery {
         ticket,
         way,
         end,
@@ -197,7 +197,7 @@ struct CatalogState {
 }
 
 impl CatalogState {
-    fn take(&mut self, schedule: &mut Schedule, now: Duration, ended: Ended) {
+    fn take(&mut self, schedule: &mut Schedule, now: Duration, ended: EndedQuery) {
         let in_turn = schedule.in_turn();
         let Some(target) = schedule.ended(now, ended.ticket, ended.end, fastrand::f64()) else {
             return;
@@ -320,7 +320,7 @@ impl CatalogState {
     }
 }
 
-/// By pointer: what did not change was not made anew.
+/// Compares by pointer: unchanged parts keep theirs.
 fn same(one: &Contribution, other: &Contribution) -> bool {
     Arc::ptr_eq(&one.services, &other.services) && Arc::ptr_eq(&one.endpoints, &other.endpoints)
 }

@@ -35,10 +35,10 @@ const STEP: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(250);
 /// The same where an answer has no index to wait from. Chosen: one poll a second costs an agent little.
 const BLIND: Duration = Duration::from_secs(1);
-/// A connection that is closed within this time, while `CROWD` others wait, exceeds the agent's limit.
+/// A connection that is closed within this time, while `MIN_WAITING` others wait, exceeds the agent's limit.
 /// Chosen: an agent closes such a connection at once.
-const CROWDED: Duration = Duration::from_secs(1);
-const CROWD: usize = 16;
+const LIMIT_REACHED_WITHIN: Duration = Duration::from_secs(1);
+const MIN_WAITING: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct Schedule {
@@ -149,7 +149,7 @@ impl Schedule {
             }
             self.complete(now, &target, since, end, random)
         };
-        self.place(&target, again);
+        self.enqueue(&target, again);
         Some(target)
     }
 
@@ -200,7 +200,7 @@ impl Schedule {
     fn add(&mut self, now: Duration, target: &QueryTarget) {
         self.slots.insert(target.clone(), QuerySlot::new());
         self.unanswered += 1;
-        self.place(target, now);
+        self.enqueue(target, now);
     }
 
     fn with(&mut self, target: &QueryTarget, change: impl FnOnce(&mut QuerySlot)) {
@@ -243,7 +243,7 @@ impl Schedule {
     }
 
     /// Moves a target to its queue.
-    fn place(&mut self, target: &QueryTarget, at: Duration) {
+    fn enqueue(&mut self, target: &QueryTarget, at: Duration) {
         self.give_up(target);
         let Some(slot) = self.slots.get_mut(target) else {
             return;
@@ -390,7 +390,10 @@ impl Schedule {
 
     /// Returns true if a connection was closed because there were too many, and lowers the number of waiting queries.
     fn is_crowded(&mut self, now: Duration, ticket: u64, since: Duration) -> bool {
-        if self.outage.is_some() || now > since + CROWDED || self.established < CROWD {
+        if self.outage.is_some()
+            || now > since + LIMIT_REACHED_WITHIN
+            || self.established < MIN_WAITING
+        {
             return false;
         }
         // Open queries go on: an agent counts a cancelled query until its `wait` is over.
@@ -404,7 +407,7 @@ impl Schedule {
         // Each queued target is placed again: those beyond the new limit are read in turn.
         for (at, target) in std::mem::take(&mut self.due) {
             self.due.insert((at, target.clone()));
-            self.place(&target, at);
+            self.enqueue(&target, at);
         }
         true
     }

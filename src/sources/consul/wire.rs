@@ -16,7 +16,7 @@ pub(crate) const NAMES: usize = 20_000;
 /// Instances of one service.
 pub(crate) const INSTANCES: usize = 20_000;
 /// Characters of Consul's text that are quoted in messages.
-const SHOWN: usize = 100;
+const MAX_SHOWN: usize = 100;
 
 /// The names of a catalog; those that no client could use are apart.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -92,16 +92,16 @@ pub(crate) fn hostname(name: &str) -> String {
     format!("{name}.service.consul")
 }
 
-/// Quotes Consul's text in one line, cut to `SHOWN` characters.
+/// Quotes Consul's text in one line, cut to `MAX_SHOWN` characters.
 pub(crate) fn quoted(text: &str) -> String {
-    let (cut, more) = excerpt(text, SHOWN);
+    let (cut, more) = excerpt(text, MAX_SHOWN);
     format!("{cut:?}{more}")
 }
 
 fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(bytes).map_err(|error| {
         let message = misread(&error);
-        first_letters(&message, 2 * SHOWN).replace(is_control, " ")
+        first_letters(&message, 2 * MAX_SHOWN).replace(is_control, " ")
     })
 }
 

@@ -1,5 +1,5 @@
-//! Secrets with certificates: what of them is given to routers. A proxy refuses what is not whole, and with it everything that
-//! comes beside it; so nothing of that is handed on.
+//! Secrets with certificates for routers. A proxy refuses an incomplete one, and with it all others of the same response; so
+//! an incomplete one is not handed on.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ struct RawSecret {
 #[serde(from = "RawSecret")]
 pub(crate) struct SecretData(Option<Arc<Credential>>);
 
-/// Without what is secret.
+/// Secrets are left out.
 impl fmt::Debug for SecretData {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(to)
@@ -56,12 +56,12 @@ impl SecretData {
         self.0.as_ref().map_or(0, |one| one.size())
     }
 
-    /// `None`: there is no certificate in it.
+    /// Returns the certificates, if a proxy takes them. `None`: there is no certificate in it.
     ///
     /// # Errors
     ///
     /// Data that a proxy would refuse, in words that quote nothing of it.
-    pub(crate) fn whole(&self) -> Result<Option<Arc<Credential>>, String> {
+    pub(crate) fn usable(&self) -> Result<Option<Arc<Credential>>, String> {
         let Some(one) = &self.0 else {
             return Ok(None);
         };
@@ -75,7 +75,7 @@ impl SecretData {
     }
 }
 
-/// The certificates of a Secret, as JSON; `None`: there are none in it.
+/// Returns the certificates of a Secret in JSON; `None`: it has none.
 ///
 /// # Errors
 ///
@@ -83,7 +83,7 @@ impl SecretData {
 pub fn credential_of(json: &str) -> Result<Option<Arc<Credential>>, String> {
     let read: SecretData = serde_json::from_str(json)
         .map_err(|_| "its data is not base64, or its stringData no text".to_owned())?;
-    read.whole()
+    read.usable()
 }
 
 /// All certificates of a text; each is one.
@@ -98,9 +98,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
         .iter()
         .position(|one| Certificate::from_der(one).is_err())
     {
-        Some(at) => Err(format!(
-            "has something else than a certificate as its part {at}"
-        )),
+        Some(at) => Err(format!("has no certificate as its part {at}")),
         None => Ok(all),
     }
 }
@@ -134,7 +132,7 @@ mod tests {
 
     fn read(data: &Value) -> Result<Option<Arc<Credential>>, String> {
         let secret: SecretData = serde_json::from_value(json!({"stringData": data})).unwrap();
-        secret.whole()
+        secret.usable()
     }
 
     #[test]
@@ -167,7 +165,7 @@ mod tests {
             ),
             (
                 with(&broken, &key),
-                Some("the certificate has something else than a certificate as its part 1"),
+                Some("the certificate has no certificate as its part 1"),
             ),
             (
                 with(&chain, "x"),
@@ -195,7 +193,7 @@ mod tests {
         let encoded = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
         let secret = json!({"kind": "Secret", "type": "kubernetes.io/tls", "data": {"tls.crt": encoded(&chain), "tls.key": encoded(&key)}});
         let secret: SecretData = serde_json::from_value(secret).unwrap();
-        let printed = format!("{secret:?} {:?}", secret.whole());
+        let printed = format!("{secret:?} {:?}", secret.usable());
         assert!(
             printed.contains("pair: true") && printed.len() < 200,
             "{printed}"
@@ -206,7 +204,7 @@ mod tests {
             json!({"data": {}}),
         ] {
             let secret: SecretData = serde_json::from_value(none).unwrap();
-            assert_eq!(secret.whole(), Ok(None));
+            assert_eq!(secret.usable(), Ok(None));
         }
     }
 }

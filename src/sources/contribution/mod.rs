@@ -45,7 +45,7 @@ impl fmt::Display for SourceId {
 /// Ingresses by their namespaces and names, each as JSON: its name, its class and its spec.
 pub type Ingresses = BTreeMap<ObjectKey, Arc<str>>;
 
-/// All objects of a source at one moment. Contributions of equal content are equal, in whatever order the objects arrived;
+/// All objects of a source at one moment. Contributions of equal content are equal, in every order of arrival;
 /// unchanged objects keep their `Arc`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Contribution {

@@ -75,14 +75,14 @@ impl Directory {
     /// Keeps all fields of Kubernetes' own kinds, for a reader that makes services of them, and creation times, by which discovery
     /// orders rules.
     #[must_use]
-    pub const fn with_whole_objects(mut self) -> Self {
+    pub const fn with_all_fields(mut self) -> Self {
         self.files.objects.form.is_whole = true;
         self.files.objects.form.keeps_created = true;
         self.files.objects.form.wanted = |_| true;
         self
     }
 
-    /// As [`Self::with_whole_objects`], without the kinds that discovery makes nothing of. `has_cluster`: without any of Kubernetes'
+    /// As [`Self::with_all_fields`], without the kinds that discovery makes nothing of. `has_cluster`: without any of Kubernetes'
     /// own kinds, because an API server has their objects.
     #[must_use]
     pub const fn with_services(mut self, has_cluster: bool) -> Self {

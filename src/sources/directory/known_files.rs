@@ -20,13 +20,13 @@ pub(crate) const fn walk_limits(bytes: usize) -> Limits {
     }
 }
 
-/// A reader of the files of a directory. Paths are below the directory; empty for the one file that was asked for.
+/// A reader of the files of a directory. Paths are below the directory; empty for the single file of a path.
 pub(crate) trait FileReader {
     /// Returns true if a file is to be read, and its content taken, even if it has not changed.
-    fn is_wanted(&self, below: &Path) -> bool;
-    /// Takes the content of a file: it is another one than before, or `is_wanted`.
+    fn must_read(&self, below: &Path) -> bool;
+    /// Takes the content of a file: it is another one than before, or `must_read`.
     fn read(&mut self, below: &Arc<Path>, bytes: &[u8]);
-    /// Keeps what was read of a file that cannot be read now. Its next content is taken, even if that is the one before.
+    /// Keeps the objects of a file that cannot be read now. Its next content is taken, even if it equals the last one.
     fn unread(&mut self, below: &Arc<Path>, cause: UnreadFile);
     /// A directory that could not be read, or not to the end. Files below it that were read stay.
     fn unread_folder(&mut self, below: &Path, cause: String);
@@ -79,7 +79,7 @@ impl KnownFiles {
         }
     }
 
-    /// Passes on what has changed since the last scan.
+    /// Passes on the changes since the last scan.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl Visitor<'_> {
 impl Visit for Visitor<'_> {
     fn known(&self, below: &Path) -> Option<Stamp> {
         let stamp = self.known.get(below)?.stamp?;
-        (!self.reader.is_wanted(below)).then_some(stamp)
+        (!self.reader.must_read(below)).then_some(stamp)
     }
 
     fn file(&mut self, below: &Path, found: Result<FoundFile, UnreadFile>) {
@@ -164,7 +164,7 @@ impl Visit for Visitor<'_> {
                 self.read = self.read.saturating_add(1);
                 known.stamp = stamp;
                 let content = Some((bytes.len(), hash(&bytes)));
-                if known.content != content || self.reader.is_wanted(&path) {
+                if known.content != content || self.reader.must_read(&path) {
                     known.content = content;
                     self.reader.read(&path, &bytes);
                 }

@@ -31,7 +31,7 @@ pub(crate) trait FilesObjects {
     fn remove(&mut self, place: &Arc<str>);
 }
 
-/// The files, and what is read of them.
+/// The files, and the objects read from them.
 #[derive(Debug)]
 pub(crate) struct ScannedFiles<O> {
     files: KnownFiles,
@@ -52,7 +52,7 @@ impl<O: FilesObjects> ScannedFiles<O> {
         }
     }
 
-    /// Reads what has changed since the last scan.
+    /// Reads the changes since the last scan.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ impl<O: FilesObjects> Scanning<'_, O> {
     }
 
     /// Returns the place of a file; `None`, with a problem, if its name is not UTF-8.
-    fn place(&mut self, below: &Path) -> Option<Arc<str>> {
+    fn location(&mut self, below: &Path) -> Option<Arc<str>> {
         let place = below.to_str();
         if place.is_none() {
             let cause = "its name is not UTF-8".to_owned();
@@ -105,7 +105,7 @@ impl<O: FilesObjects> Scanning<'_, O> {
 }
 
 impl<O: FilesObjects> FileReader for Scanning<'_, O> {
-    fn is_wanted(&self, below: &Path) -> bool {
+    fn must_read(&self, below: &Path) -> bool {
         // Problems are those of one scan.
         below
             .to_str()
@@ -113,7 +113,7 @@ impl<O: FilesObjects> FileReader for Scanning<'_, O> {
     }
 
     fn read(&mut self, below: &Arc<Path>, bytes: &[u8]) {
-        let Some(place) = self.place(below) else {
+        let Some(place) = self.location(below) else {
             return;
         };
         if let Err(Malformed { line, cause, .. }) = self.objects.put(&place, bytes) {
@@ -124,7 +124,7 @@ impl<O: FilesObjects> FileReader for Scanning<'_, O> {
     }
 
     fn unread(&mut self, below: &Arc<Path>, cause: UnreadFile) {
-        if let Some(place) = self.place(below) {
+        if let Some(place) = self.location(below) {
             let catalogue = self.objects.catalogue_mut();
             match cause {
                 UnreadFile::NotRegular => catalogue.refuse(&place, cause.to_string()),

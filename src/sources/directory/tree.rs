@@ -49,7 +49,7 @@ impl Stamp {
     }
 
     /// Returns `None` for a change so recent that another one might have the same stamp.
-    fn settled(data: &Metadata) -> Option<Self> {
+    fn if_settled(data: &Metadata) -> Option<Self> {
         let nanos = u32::try_from(data.ctime_nsec()).ok()?;
         let changed = Duration::new(u64::try_from(data.ctime()).ok()?, nanos);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -97,7 +97,7 @@ impl fmt::Display for UnreadFile {
 
 const NOT_REGULAR: &str = "not a regular file";
 
-/// The visitor of files. Paths are below the directory; empty for the one file that was asked for.
+/// The visitor of files. Paths are below the directory; empty for the single file of a path.
 pub(crate) trait Visit {
     /// Returns the stamp with which a file need not be read again.
     fn known(&self, below: &Path) -> Option<Stamp>;
@@ -108,7 +108,7 @@ pub(crate) trait Visit {
 
 /// The extent of a walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Walked {
+pub(crate) struct WalkResult {
     /// The directories to watch: all that were read, and those of files that links lead to.
     pub(crate) folders: BTreeSet<PathBuf>,
     /// Files that were left out, because there are too many.
@@ -130,7 +130,7 @@ struct Walk<'a> {
     disk: &'a mut Disk,
     limits: Limits,
     visit: &'a mut dyn Visit,
-    walked: Walked,
+    walked: WalkResult,
     files: usize,
     names: usize,
     /// Directories that were read: links may lead to them again.
@@ -147,20 +147,20 @@ impl Walker {
 
     /// Reads all files of configuration below the root, links followed, but those whose stamp is known; or the root itself,
     /// if it is a file. Each directory is read once, however many links lead there. Hidden names are left
-    /// out; what is no regular file is an error.
+    /// out; any other file than a regular one is an error.
     ///
     /// # Errors
     ///
     /// The root cannot be read, is neither a directory nor a regular file, or has changed its kind: a file in place of a
     /// directory does not mean that the other files are gone. Nor does a directory that is moved away while it is read.
-    pub(crate) fn walk(&mut self, limits: Limits, visit: &mut dyn Visit) -> io::Result<Walked> {
+    pub(crate) fn walk(&mut self, limits: Limits, visit: &mut dyn Visit) -> io::Result<WalkResult> {
         self.disk.begin();
         let walked = self.walked(limits, visit);
         self.disk.rest();
         walked
     }
 
-    fn walked(&mut self, limits: Limits, visit: &mut dyn Visit) -> io::Result<Walked> {
+    fn walked(&mut self, limits: Limits, visit: &mut dyn Visit) -> io::Result<WalkResult> {
         let data = self.disk.stat(&self.root)?;
         // It holds nothing that could be read, which does not mean that nothing is left.
         if !data.is_dir() && !data.is_file() {
@@ -175,7 +175,7 @@ impl Walker {
             disk: &mut self.disk,
             limits,
             visit,
-            walked: Walked::default(),
+            walked: WalkResult::default(),
             files: 0,
             names: 0,
             seen: BTreeSet::new(),
@@ -230,8 +230,8 @@ impl Walk<'_> {
                     self.file(&path, &below, &data);
                 }
                 FileKind::Known(..) => {}
-                FileKind::Dangling => self.lost(&below, "the link leads nowhere".to_owned()),
-                FileKind::Unknown(cause) => self.lost(&below, cause),
+                FileKind::Dangling => self.unreadable(&below, "the link leads nowhere".to_owned()),
+                FileKind::Unknown(cause) => self.unreadable(&below, cause),
             }
         }
         Ok(())
@@ -248,8 +248,8 @@ impl Walk<'_> {
         Ok(names)
     }
 
-    /// A path that cannot be read now, and may be there.
-    fn lost(&mut self, below: &Path, cause: String) {
+    /// Reports a path that cannot be read now, and may be there.
+    fn unreadable(&mut self, below: &Path, cause: String) {
         if is_configuration(below) {
             self.visit.file(below, Err(UnreadFile::Failed(cause)));
         } else {
@@ -288,7 +288,7 @@ impl Walk<'_> {
         let read = self.disk.read(path, self.limits.bytes);
         let (bytes, data) = read.map_err(|error| error.to_string())?;
         // Later writes change the stamp.
-        let stamp = Stamp::settled(&data);
+        let stamp = Stamp::if_settled(&data);
         if bytes.len() > self.limits.bytes {
             return Err(too_long());
         }
@@ -337,7 +337,7 @@ mod tests {
         }
     }
 
-    fn walk(root: &Path, limits: Limits, visit: &mut dyn Visit) -> io::Result<Walked> {
+    fn walk(root: &Path, limits: Limits, visit: &mut dyn Visit) -> io::Result<WalkResult> {
         Walker::new(root).walk(limits, visit)
     }
 
@@ -573,9 +573,9 @@ mod tests {
         fs::write(root.path().join("a.yaml"), "1").unwrap();
         let data = fs::metadata(root.path().join("a.yaml")).unwrap();
         let deadline = SystemTime::now() + Duration::from_secs(20);
-        while Stamp::settled(&data).is_none() {
+        while Stamp::if_settled(&data).is_none() {
             assert!(SystemTime::now() < deadline, "it never settles");
         }
-        assert_eq!(Stamp::settled(&data), Some(Stamp::of(&data)));
+        assert_eq!(Stamp::if_settled(&data), Some(Stamp::of(&data)));
     }
 }

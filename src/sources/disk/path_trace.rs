@@ -45,7 +45,7 @@ pub(super) struct Trace {
 #[derive(Debug, Default)]
 struct TracedPath {
     steps: Vec<TraceStep>,
-    /// The name that is asked for at this moment.
+    /// The name that is looked up at this moment.
     at: Option<PathBuf>,
     has_ended: bool,
 }

@@ -63,7 +63,7 @@ fn slow_paths_are_left_alone_for_a_while() {
     slow(disk.list(&folder, 10).unwrap_err());
     slow(disk.read(&file, 10).unwrap_err());
     assert_eq!(disk.list(root.path(), 10).unwrap().len(), 2);
-    let end = Instant::now() + AGAIN * 5;
+    let end = Instant::now() + MIN_RETRY_DELAY * 5;
     while disk.read(&file, 10).is_err() || disk.list(&folder, 10).is_err() {
         assert!(Instant::now() < end, "it is never read again");
         thread::yield_now();
@@ -158,7 +158,7 @@ fn beside_a_hung_mount() {
             progress: Arc::default(),
             trace: Arc::default(),
             since: Instant::now(),
-            again: AGAIN,
+            again: MIN_RETRY_DELAY,
         };
         disk.hanging.insert(root.join(at.to_string()), hanging);
     }
@@ -218,9 +218,9 @@ fn a_slow_path_that_is_read_no_more_is_forgotten() {
     let mut disk = Disk::new();
     let now = Instant::now();
     let path = Path::new("/gone").to_owned();
-    disk.slow.insert(path, (now, AGAIN));
+    disk.slow.insert(path, (now, MIN_RETRY_DELAY));
     disk.begin();
     assert!(disk.hangs());
-    disk.forget_unread(now + AGAIN + UNREAD);
+    disk.forget_unread(now + MIN_RETRY_DELAY + UNREAD);
     assert!(!disk.hangs());
 }

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use super::failure::{Action, Cause, Failure};
-use crate::error_text::{self, misread, plain};
+use crate::error_text::{self, misread, one_line};
 use crate::offload::offload;
 
 /// An answer, or a page of a list. Objects are at most 1.5 MiB in etcd.
@@ -41,7 +41,7 @@ impl ApiStatus {
         Cause::Status {
             // Only an event of a watch has no status line of its own, and its code in the body instead.
             code: code.unwrap_or(self.code),
-            message: plain(&message),
+            message: one_line(&message),
             after,
         }
     }
@@ -49,16 +49,16 @@ impl ApiStatus {
 
 /// Joins all causes of an error, without secrets.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    // What quotes a secret is quoted by all that wrap it.
+    // An error that quotes a secret is quoted by all errors that wrap it.
     let mut causes = successors(Some(error), |error| error.source());
     match causes.find_map(without_secret) {
-        Some(without_secret) => plain(&without_secret),
+        Some(without_secret) => one_line(&without_secret),
         None => error_text::chain(error),
     }
 }
 
-/// Returns other words for an error of kube's that quotes what a kubeconfig or a credential plugin says: variables, arguments,
-/// tokens, keys. Each error of credentials is named, so that a new one is looked at.
+/// Returns other words for an error of kube's that quotes a kubeconfig or the output of a credential plugin: variables, arguments,
+/// tokens, keys. The match names each error of credentials, so that a new one does not compile unseen.
 fn without_secret(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(RustlsTlsError::InvalidIdentityPem(_)) = error.downcast_ref() {
         return Some("the client certificate or its key is not PEM".to_owned());
@@ -121,18 +121,18 @@ impl Exchange<'_> {
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
         read: impl FnOnce(&[u8]) -> Result<T, serde_json::Error> + Send + 'static,
     ) -> Result<T, Failure> {
-        let bytes = self.whole(request).await?;
+        let bytes = self.collect_body(request).await?;
         let read = offload(bytes.len(), move || read(&bytes)).await;
         let read = read.ok_or_else(|| self.malformed("decoding panicked"))?;
         read.map_err(|error| self.malformed(&misread(&error)))
     }
 
     fn malformed(&self, message: &str) -> Failure {
-        self.failure(Cause::Malformed(plain(message)))
+        self.failure(Cause::Malformed(one_line(message)))
     }
 
-    /// The bytes of a whole answer. Apart from what decodes them: that is there once for each kind.
-    async fn whole(
+    /// Reads all bytes of an answer. It is apart from the decoding, which is compiled once for each kind.
+    async fn collect_body(
         &self,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<Vec<u8>, Failure> {

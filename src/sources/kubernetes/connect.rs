@@ -1,5 +1,5 @@
 //! The way to an API server: by the account of the pod that this runs in, or by a kubeconfig. TLS and credential plugins are kube's; the
-//! connection is made here, because one whose other end is gone must be noticed, and credentials are looked at again here.
+//! connection is made here, because the loss of the other end must be noticed, and credentials are renewed here.
 
 mod kubeconfig;
 mod renewal;
@@ -325,7 +325,7 @@ async fn from_kubeconfig(
         .map_err(|error| CannotConnect::because(&what, &error))
 }
 
-/// kube's own client, but for the connection and for its retries: a try again is decided where it is known what for.
+/// Builds kube's own client, but for the connection and for its retries: the caller of a request decides on those.
 fn client(config: &Config) -> Result<kube::Client, kube::Error> {
     let mut connector = HttpConnector::new();
     // The TLS connector dials by this one, which refuses https URLs by default.

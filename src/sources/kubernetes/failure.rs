@@ -14,7 +14,7 @@ pub struct Action {
     pub verb: &'static str,
     /// `mutatingwebhookconfigurations.admissionregistration.k8s.io`.
     pub resource: String,
-    /// An object's name, where only one was asked for.
+    /// An object's name, if the request was for one.
     pub name: Option<String>,
 }
 
@@ -104,7 +104,7 @@ impl Failure {
         matches!(self.code(), Some(404))
     }
 
-    /// Returns true if the account has no right to it. Of a write, 403 is also what an admission webhook answers of one object:
+    /// Returns true if the account has no right to it. A write may also get 403 from an admission webhook, for one object alone:
     /// RBAC's words name the verb.
     pub(crate) fn is_without_right(&self) -> bool {
         let Cause::Status { code, message, .. } = &self.cause else {

@@ -1,7 +1,7 @@
-//! Objects that share a room by their namespaces: who holds most gives way.
+//! Objects that share a room by their namespaces: the namespace that holds most gives way.
 //!
-//! First come, first served would leave the room to whoever is first in order, and a tenant can see to that. A policy of another
-//! namespace would not count then, and open what it shuts.
+//! First come, first served would leave the room to the first namespace in order, and a tenant can choose such a name. A policy of
+//! another namespace would then be left out, and the workloads that it closes would be open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ impl<V> FairRoom<V> {
         self.objects.get(key).map(|(object, _)| object)
     }
 
-    /// Bytes that an object counts for; 0 for one that is not there.
+    /// Returns the bytes that an object counts for; 0 for an object that is not there.
     pub(crate) fn size_of(&self, key: &Key) -> usize {
         self.objects.get(key).map_or(0, |(_, size)| *size)
     }
@@ -58,7 +58,7 @@ impl<V> FairRoom<V> {
         self.objects.into_iter()
     }
 
-    /// Adds an object of this size, or another version of one, whatever room there is.
+    /// Adds an object of this size, or another version of one, even without room.
     pub(crate) fn insert(&mut self, key: Key, object: V, size: usize) -> Option<V> {
         let size = size.max(LEAST_BYTES);
         let namespace = key.namespace.clone();
@@ -78,10 +78,10 @@ impl<V> FairRoom<V> {
         Some(object)
     }
 
-    /// Makes room within `room` for an object of this size, or for another version of one: the namespaces that hold most give way
-    /// with their last objects. Returns the keys of these; `None` if the object's own namespace would hold most: then it is the
-    /// one that has no room, and nothing is changed.
-    pub(crate) fn make_room(&mut self, key: &Key, size: usize, room: usize) -> Option<Vec<Key>> {
+    /// Evicts the last objects of the namespaces that hold most, so that `room` suffices for an object of this size, or for another
+    /// version of one. Returns the evicted keys; `None`, without any change, if the object's own namespace would hold most: then
+    /// the object itself has no room.
+    pub(crate) fn evict(&mut self, key: &Key, size: usize, room: usize) -> Option<Vec<Key>> {
         let size = size.max(LEAST_BYTES);
         let freed = self.objects.get(key).map_or(0, |(_, size)| *size);
         let with = |bytes: usize| bytes.saturating_sub(freed).saturating_add(size);
@@ -96,13 +96,13 @@ impl<V> FairRoom<V> {
         while surplus < too_many {
             surplus = surplus.saturating_add(larger.next()?.0.saturating_sub(own));
         }
-        let mut given_up = Vec::new();
+        let mut evicted = Vec::new();
         while with(self.bytes) > room {
             let last = self.last_of_largest(&key.namespace)?;
             self.remove(&last);
-            given_up.push(last);
+            evicted.push(last);
         }
-        Some(given_up)
+        Some(evicted)
     }
 
     /// The last object of the namespace that holds most, but for one.
@@ -149,10 +149,10 @@ mod tests {
     /// Adds an object that counts for so many of the smallest, if there is room; returns the keys that give way.
     fn put(all: &mut FairRoom<()>, namespace: &str, name: &str, size: usize) -> Option<String> {
         let (key, size) = (Key::new(namespace, name), size * LEAST_BYTES);
-        let given_up = all.make_room(&key, size, TEN)?;
+        let evicted = all.evict(&key, size, TEN)?;
         all.insert(key, (), size);
-        let given_up = given_up.iter().map(ToString::to_string);
-        Some(given_up.collect::<Vec<_>>().join(" "))
+        let evicted = evicted.iter().map(ToString::to_string);
+        Some(evicted.collect::<Vec<_>>().join(" "))
     }
 
     fn keys(all: &FairRoom<()>) -> String {
@@ -203,18 +203,18 @@ mod tests {
         let mut all = FairRoom::default();
         for at in 0..10 {
             let key = Key::new("", &at.to_string());
-            assert_eq!(all.make_room(&key, 1, TEN), Some(Vec::new()));
+            assert_eq!(all.evict(&key, 1, TEN), Some(Vec::new()));
             all.insert(key, (), 1);
         }
-        assert_eq!(all.make_room(&Key::new("", "a"), 1, TEN), None);
-        let given_up = all.make_room(&Key::new("a", "a"), 1, TEN);
-        assert_eq!(given_up, Some(vec![Key::new("", "9")]));
+        assert_eq!(all.evict(&Key::new("", "a"), 1, TEN), None);
+        let evicted = all.evict(&Key::new("a", "a"), 1, TEN);
+        assert_eq!(evicted, Some(vec![Key::new("", "9")]));
         // A name that begins with another's is another's.
         all.insert(Key::new("a", "a"), (), 1);
         all.remove(&Key::new("", "8"));
         all.insert(Key::new("a-b", "a"), (), 3 * TEN);
-        let given_up = all.make_room(&Key::new("a", "b"), 1, TEN);
-        assert_eq!(given_up, Some(vec![Key::new("a-b", "a")]));
+        let evicted = all.evict(&Key::new("a", "b"), 1, TEN);
+        assert_eq!(evicted, Some(vec![Key::new("a-b", "a")]));
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
                 let room = objects / 2 * LEAST_BYTES;
                 for at in 0..objects {
                     let key = Key::new(&format!("n{}", at / 50 % 2_000), &at.to_string());
-                    if all.make_room(&key, 1, room).is_some() {
+                    if all.evict(&key, 1, room).is_some() {
                         all.insert(key, (), 1);
                     }
                 }

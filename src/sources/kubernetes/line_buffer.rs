@@ -3,7 +3,7 @@
 use super::failure::Cause;
 
 /// The capacity that an empty buffer may keep: one large object must not hold its memory for ever.
-const KEPT: usize = 16 << 10;
+const MAX_IDLE_CAPACITY: usize = 16 << 10;
 
 #[derive(Debug)]
 pub(crate) struct LineBuffer {
@@ -61,7 +61,7 @@ impl LineBuffer {
         self.buffer.drain(..self.begin);
         self.begin = 0;
         self.searched = self.buffer.len();
-        if self.buffer.is_empty() && self.buffer.capacity() > KEPT {
+        if self.buffer.is_empty() && self.buffer.capacity() > MAX_IDLE_CAPACITY {
             self.buffer = Vec::new();
         }
     }
@@ -115,7 +115,7 @@ mod tests {
         reader.push(b"\n");
         assert_eq!(reader.next().unwrap().unwrap().len(), 1 << 20);
         assert!(reader.next().unwrap().is_none());
-        assert!(reader.buffer.capacity() <= KEPT);
+        assert!(reader.buffer.capacity() <= MAX_IDLE_CAPACITY);
     }
 
     #[test]

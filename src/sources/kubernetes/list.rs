@@ -1,4 +1,4 @@
-//! All objects of a kind, read once: for commands that look at a cluster and end.
+//! Lists all objects of a kind once, for commands that look at a cluster and end.
 
 use kube::core::Request;
 use kube::core::params::ListParams;
@@ -12,13 +12,13 @@ use super::failure::{Action, Cause, Failure};
 use super::page_progress::PageProgress;
 use crate::kind::Resource;
 
-/// Bytes of all objects of a kind that one list may have.
-const MOST_BYTES: usize = 256 << 20;
+/// The bytes of all objects of one list.
+const MAX_BYTES: usize = 256 << 20;
 
-/// Objects of a page: a page of large ones still fits into an answer.
+/// The objects of a page: a page of large objects still fits into an answer.
 const PAGE: u32 = 200;
 
-/// Bytes that a value counts for at least.
+/// The bytes that a value counts for at least.
 const VALUE_BYTES: usize = 16;
 
 #[derive(Debug, Default, Deserialize)]
@@ -29,14 +29,32 @@ struct ListPage {
     items: Option<Vec<Value>>,
 }
 
-impl ListPage {
-    /// The page, without the fields that nothing reads, and the bytes that it takes, about.
-    fn read(text: &[u8]) -> Result<(Vec<Value>, String, usize), serde_json::Error> {
-        let Self { metadata, items } = serde_json::from_slice(text)?;
+/// A page without the fields that nothing reads.
+struct TrimmedPage {
+    items: Vec<Value>,
+    /// The token of the next page; empty after the last one.
+    next: String,
+    /// The approximate bytes of the items in memory.
+    bytes: usize,
+}
+
+impl TrimmedPage {
+    fn read(text: &[u8]) -> Result<Self, serde_json::Error> {
+        let ListPage { metadata, items } = serde_json::from_slice(text)?;
         let items: Vec<_> = items.into_iter().flatten().map(trimmed).collect();
-        let bytes = items.iter().map(bytes).sum();
-        Ok((items, metadata.token, bytes))
+        Ok(Self {
+            next: metadata.token,
+            bytes: items.iter().map(bytes).sum(),
+            items,
+        })
     }
+}
+
+/// The bounds of a whole list.
+#[derive(Clone, Copy, Debug)]
+struct ListLimits {
+    objects: usize,
+    bytes: usize,
 }
 
 fn bytes(object: &Value) -> usize {
@@ -70,7 +88,7 @@ fn trimmed(mut object: Value) -> Value {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListedPart {
     Whole,
-    /// Nothing else leaves the server.
+    /// The server sends the metadata alone.
     Metadata,
 }
 
@@ -86,15 +104,19 @@ impl Cluster {
         part: ListedPart,
         most: usize,
     ) -> Result<Option<Vec<Value>>, Failure> {
-        self.list_within(resource, part, (most, MOST_BYTES)).await
+        let limits = ListLimits {
+            objects: most,
+            bytes: MAX_BYTES,
+        };
+        self.list_within(resource, part, limits).await
     }
 
-    /// As [`Self::list_all`]; `most`: objects, and their bytes.
+    /// As [`Self::list_all`], within other limits.
     async fn list_within(
         &self,
         resource: Resource,
         part: ListedPart,
-        (most, most_bytes): (usize, usize),
+        limits: ListLimits,
     ) -> Result<Option<Vec<Value>>, Failure> {
         let action = Action {
             verb: "list",
@@ -117,26 +139,26 @@ impl Cluster {
                 ListedPart::Whole => request.list(&params),
             };
             let exchange = self.exchange(&action, REQUEST);
-            let (items, next, taken) = match exchange.read(request, ListPage::read).await {
+            let page = match exchange.read(request, TrimmedPage::read).await {
                 Ok(page) => page,
                 Err(failure) if failure.code() == Some(404) => return Ok(None),
                 Err(failure) => return Err(failure),
             };
-            let count = items.len();
-            all.extend(items);
-            bytes = bytes.saturating_add(taken);
-            if all.len() > most {
-                let message = format!("there are more than {most} objects");
+            let count = page.items.len();
+            all.extend(page.items);
+            bytes = bytes.saturating_add(page.bytes);
+            if all.len() > limits.objects {
+                let message = format!("there are more than {} objects", limits.objects);
                 return Err(failure(Cause::Malformed(message)));
             }
-            if bytes > most_bytes {
-                let message = format!("all objects exceed {} MiB", most_bytes >> 20);
+            if bytes > limits.bytes {
+                let message = format!("all objects exceed {} MiB", limits.bytes >> 20);
                 return Err(failure(Cause::Malformed(message)));
             }
-            if next.is_empty() {
+            if page.next.is_empty() {
                 return Ok(Some(all));
             }
-            progress.go_on(count, PAGE, next).map_err(failure)?;
+            progress.go_on(count, PAGE, page.next).map_err(failure)?;
         }
     }
 
@@ -220,10 +242,13 @@ mod tests {
         for at in 0..100 {
             fake.put(json!({"metadata": {"name": format!("t{at}")}, "spec": text}));
         }
-        let most = (2_000, 4 << 20);
+        let limits = ListLimits {
+            objects: 2_000,
+            bytes: 4 << 20,
+        };
         let failed = fake
             .cluster()
-            .list_within(resource, ListedPart::Whole, most)
+            .list_within(resource, ListedPart::Whole, limits)
             .await;
         let failed = failed.unwrap_err().to_string();
         assert!(failed.ends_with("all objects exceed 4 MiB"), "{failed}");

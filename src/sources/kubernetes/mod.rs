@@ -6,7 +6,7 @@
 //!   a watch, bounded. `page_progress`: the bounds of a list that comes in pages.
 //! * `connect`: a [`Cluster`], by the pod's own account or by a kubeconfig; TLS and tokens. `fake`: an API server for tests.
 //! * `list`: all objects of a kind, read once. `served_kinds`: the kinds that an API server has.
-//! * `status_queue`: pending writes of statuses, with their order, backoff and refusals, whatever the form of the patch.
+//! * `status_queue`: pending writes of statuses, with their order, backoff and refusals, for patches of any form.
 //! * `fair_room`: objects that share a room by their namespaces.
 //! * `store`: the objects of one source. One [`Writer`], many [`Reader`]s; a reader gets [`Changes`], and a relist is one of them.
 //! * `watcher`: a [`Watcher`], an [`ObjectSource`] that lists an API server's objects in pages and then watches them.

@@ -8,7 +8,7 @@ use super::failure::Cause;
 
 /// The deadline of a list with all pages: 150,000 Pods in pages of 100, of 300 ms each.
 const LIST: Duration = Duration::from_secs(450);
-/// Pages that are not half full, of one list. A server may leave out what a selector does not select.
+/// Pages of one list that are not half full. A server may leave out objects that a selector does not select.
 pub(crate) const SHORT_PAGES: u32 = 100;
 
 /// The progress of a list.
@@ -33,7 +33,7 @@ impl PageProgress {
         self.token.clone()
     }
 
-    /// Goes on after a page of `count` objects, where `limit` were asked for.
+    /// Goes on after a page of `count` objects, of a request for `limit`.
     ///
     /// # Errors
     /// The list has no end.

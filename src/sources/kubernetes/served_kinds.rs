@@ -60,7 +60,7 @@ type GroupVersions = Option<BTreeSet<String>>;
 #[derive(Clone, Debug)]
 pub(crate) struct ServedKinds {
     cluster: Cluster,
-    /// One answer says which of the others need not be asked for: of most groups a server has none.
+    /// The list of groups spares most further requests: a server lacks most groups.
     groups: Arc<AnswerCell<GroupVersions>>,
     answers: Arc<Mutex<BTreeMap<GroupVersion, KindsCell>>>,
 }

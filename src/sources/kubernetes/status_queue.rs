@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::failure::{Action, Failure};
 use crate::kind::{Key, Resource};
 
-/// Between two writes. Chosen: twenty a second is a tenth of what one client may ask of a server by default.
+/// Between two writes. Chosen: twenty a second is a tenth of the default rate limit of a server for one client.
 const BETWEEN: Duration = Duration::from_millis(50);
 /// Until a refused write is tried again: the account may be granted a role meanwhile.
 const REFUSED: Duration = Duration::from_secs(300);
@@ -141,7 +141,7 @@ impl<W: PartialEq> StatusQueue<W> {
         }
     }
 
-    /// Sets the pending write of an object. One that is pending already keeps its backoff.
+    /// Sets the pending write of an object. A write that is pending already keeps its backoff.
     pub(crate) fn set(&mut self, subject: Subject, write: W) {
         let known = self.pending.get(&subject);
         if known.is_none_or(|known| known.write != write) {
@@ -234,10 +234,10 @@ impl<W: PartialEq> StatusQueue<W> {
     /// The server has answered: the status is written, or needs no write.
     pub(crate) fn done(&mut self) {
         self.in_flight = None;
-        self.server_answered();
+        self.server_responded();
     }
 
-    fn server_answered(&mut self) {
+    fn server_responded(&mut self) {
         if self.backoff.waited() {
             self.backoff.reset();
             self.repeats.forget();
@@ -260,14 +260,14 @@ impl<W: PartialEq> StatusQueue<W> {
                 self.not_before = self.not_before.max(Some(now + wait));
             }
             WriteFailure::Transient => {
-                self.server_answered();
+                self.server_responded();
                 failure.warn_of_kind(&mut self.repeats);
                 let bounds = self.bounds;
                 let backoff = attempt.backoff.get_or_insert_with(|| Backoff::new(bounds));
                 not_before = Some(now + failure.wait(backoff, random));
             }
             WriteFailure::Refused(extent) => {
-                self.server_answered();
+                self.server_responded();
                 self.log_refusal(failure, extent);
                 let until = now + REFUSED;
                 let namespace = match extent {

@@ -22,8 +22,8 @@ use relist::Relist;
 
 /// Changed keys that are remembered. A reader that is further behind gets all objects.
 const JOURNAL: usize = 4096;
-/// The part of what objects took when some were left out that must be free again before they are read anew. Chosen: a hundredth,
-/// 650 kB of 64 MiB.
+/// The fraction of the room that must be free again before objects that were left out are listed again. Chosen: a hundredth, 650 kB
+/// of 64 MiB.
 const FREED_PART: usize = 100;
 
 /// A complete list, as far as there is room.
@@ -54,7 +54,7 @@ struct Inner<K> {
     generation: u64,
     /// Changed keys with their generation, oldest first.
     journal: VecDeque<(u64, Key)>,
-    /// The journal is complete for what came after this generation.
+    /// The journal has all changes after this generation.
     complete_since: u64,
     freshness: Freshness,
     /// Bytes that objects took when one was last left out.
@@ -62,25 +62,25 @@ struct Inner<K> {
 }
 
 impl<K: Kind> Inner<K> {
-    /// An object was left out: what goes from now on leaves room for it.
+    /// Notes that an object was left out: objects that are removed from now on leave room for it.
     fn note_full(&mut self) {
         self.full_at = self.full_at.max(self.objects.bytes());
     }
 
-    /// Makes room for an object of this size; returns the keys of those that give way, or `None` if it is left out itself.
-    fn make_room(&mut self, key: &Key, size: usize, room: usize) -> Option<Vec<Key>> {
-        let given_up = self.objects.make_room(key, size, room);
-        match &given_up {
+    /// Evicts objects for one of this size; returns their keys, or `None` if it is left out itself.
+    fn evict(&mut self, key: &Key, size: usize, room: usize) -> Option<Vec<Key>> {
+        let evicted = self.objects.evict(key, size, room);
+        match &evicted {
             Some(keys) => keys.iter().for_each(|key| self.freshness.leave_out(key)),
             None => self.freshness.leave_out(key),
         }
-        given_up
+        evicted
     }
 }
 
 /// Bytes that an object counts for. `before`: those of the version before it, which readers may hold on.
 fn size_of<K: Kind>(object: &K, before: usize) -> usize {
-    match object.keeps_last() {
+    match object.keeps_last_good() {
         true => object.size().max(before),
         false => object.size(),
     }
@@ -115,7 +115,7 @@ impl<K> Inner<K> {
         };
         match observed {
             Some(observed) if observed >= self.complete_since => {
-                // The journal is in the order of generations: the first one that is known ends the walk.
+                // The journal is in the order of generations: the first known generation ends the walk.
                 let newer = self.journal.iter().rev();
                 let keys: BTreeSet<&Key> = newer
                     .take_while(|(generation, _)| *generation > observed)
@@ -189,18 +189,18 @@ impl<K: Kind> Writer<K> {
         self.sender.send_if_modified(|inner| {
             let is_same = inner.objects.get(&key).is_some_and(|old| **old == object);
             if is_same {
-                return inner.freshness.settle(&key);
+                return inner.freshness.clear(&key);
             }
             let size = size_of(&object, inner.objects.size_of(&key));
-            let given_up = inner.make_room(&key, size, room);
-            if given_up.as_ref().is_none_or(|keys| !keys.is_empty()) {
+            let evicted = inner.evict(&key, size, room);
+            if evicted.as_ref().is_none_or(|keys| !keys.is_empty()) {
                 left_out = Some(inner.freshness.without_room());
             }
-            let Some(mut changed) = given_up else {
+            let Some(mut changed) = evicted else {
                 inner.note_full();
                 return true;
             };
-            inner.freshness.settle(&key);
+            inner.freshness.clear(&key);
             inner.objects.insert(key.clone(), Arc::new(object), size);
             if left_out.is_some() {
                 inner.note_full();
@@ -214,7 +214,7 @@ impl<K: Kind> Writer<K> {
 
     pub fn remove(&mut self, key: &Key) {
         self.sender.send_if_modified(|inner| {
-            let was_noted = inner.freshness.settle(key);
+            let was_noted = inner.freshness.clear(key);
             let is_removed = inner.objects.remove(key).is_some();
             if is_removed {
                 inner.record(vec![key.clone()]);

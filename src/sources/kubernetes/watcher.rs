@@ -1,12 +1,11 @@
 //! Objects of an API server: listed in pages, then watched. Updates go to a store as they arrive.
 //!
-//! A watch that ends by its timeout is resumed at the version of the last event or bookmark; so is one that has lasted and that
-//! then ended early or was cut, if the server has reached that version: one that was restored from a backup has not. One
-//! that was short or silent, that could not be opened, or that the server ended with an error (410 Gone) is followed
-//! by a list, since events may have been missed; so is any while objects are left out, since there may be room for them now, and
+//! A watch that ends by its timeout is resumed at the version of the last event or bookmark; so is a watch that has lasted and
+//! then ended early or was cut, if the server has reached that version: a server that was restored from a backup has not. A watch
+//! that was short or silent, that could not be opened, or that the server ended with an error (410 Gone) is followed by a list, since events may have been missed; so is any while objects are left out, since there may be room for them now, and
 //! one is due as soon as others have left room, but a minute after the last one at least. While the server is away the store keeps
 //! its objects. An object that cannot be decoded is left out alone. Objects share their room by namespaces:
-//! who holds most gives way to those who hold less.
+//! the namespaces that hold most give way.
 //!
 //! Responses are untrusted. So a list has a bound in bytes, objects, pages and time, and failures are retried with backoff
 //! until a watch has lasted: a complete list, or a watch that has begun, does not reset the backoff. A panic is such a failure.
@@ -39,13 +38,13 @@ use super::store::{ObjectList, Writer};
 use crate::kind::{Key, Kind, Resource};
 use crate::offload::offload;
 use crate::panics::caught;
-use items::{Any, Items, Unreadable};
+use items::{Items, ObjectHead, Unreadable};
 pub(crate) use recovery::ServerRecovery;
 use room_list::{BETWEEN_LISTS, RoomList};
 
 /// Objects in a page. An endpoint slice has 30 kB, and a page is in memory as a whole.
 const PAGE: u32 = 100;
-/// An event: an object of at most 1.5 MiB in etcd, and what JSON adds.
+/// The bytes of an event: an object of at most 1.5 MiB in etcd, and the overhead of JSON.
 const EVENT_BYTES: usize = 4 << 20;
 
 /// Answers of 410 Gone, without a lasting watch in between, before they count as a failure.
@@ -250,7 +249,7 @@ impl<K: Kind> Watcher<K> {
         }
     }
 
-    /// Follows what changes after `version`, which is moved on.
+    /// Follows the changes after `version`, which is moved on.
     async fn watch(
         &self,
         store: &mut Writer<K>,
@@ -322,7 +321,7 @@ impl<K: Kind> Watcher<K> {
 
     /// Lists, unless `resumed` has the version at which the last watch broke, and watches until another list is due. Leaves in
     /// `resumed` where the next watch can resume: a watch that has lasted and was cut proves its version. A server that falls
-    /// silent is not trusted to have sent everything.
+    /// silent is not trusted to have sent all events.
     async fn list_and_watch(
         &mut self,
         store: &mut Writer<K>,
@@ -473,7 +472,7 @@ impl<K: Kind> Watcher<K> {
     }
 }
 
-/// The progress of a watch, and what has been logged.
+/// The progress of a watch, and its limiter of log lines.
 #[derive(Default)]
 struct Health {
     /// The time at which the watch began.
@@ -496,7 +495,7 @@ impl Health {
     fn begins(&mut self, recovery: &ServerRecovery) {
         self.opened = Some(Instant::now());
         if std::mem::take(&mut self.was_away) {
-            recovery.answered();
+            recovery.notify();
             self.others_notified = true;
         }
     }
@@ -531,7 +530,8 @@ impl<K: Kind> DecodedEvent<K> {
                 serde_json::from_str(object).map_err(|error| malformed(&error))?;
             return Err(status.cause(None, None));
         }
-        let Any { metadata } = serde_json::from_str(object).map_err(|error| malformed(&error))?;
+        let ObjectHead { metadata } =
+            serde_json::from_str(object).map_err(|error| malformed(&error))?;
         let change = match &*event.what {
             "ADDED" | "MODIFIED" => match items::object::<K>(object) {
                 Ok(object) => DecodedChange::Set(object),

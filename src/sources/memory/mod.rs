@@ -60,7 +60,7 @@ impl Memory {
     /// # Errors
     ///
     /// All errors of the body; the objects stay as they were. An empty body is an error, since a client that forgets the
-    /// body would delete everything; `---` deletes all objects.
+    /// body would delete all objects; `---` deletes all objects.
     pub fn put(&mut self, body: &[u8]) -> Result<Put, Vec<String>> {
         if body.is_empty() {
             return Err(vec![NO_BODY.to_owned()]);

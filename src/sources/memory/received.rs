@@ -15,7 +15,7 @@ use crate::kind::Revision;
 struct InCollections;
 
 impl Content for InCollections {
-    type Place = (Arc<str>, Arc<str>);
+    type Location = (Arc<str>, Arc<str>);
     /// Kind, and namespace and name.
     type Id = (&'static str, ObjectKey);
     /// `None`: discovery does not act on the kind.
@@ -151,7 +151,7 @@ fn written(received: &ReceivedVersion, origin: Origin) -> WrittenObject {
         None => {
             let mut findings = config::check_rules(&decoded);
             findings.retain(|found| !found.is_error());
-            (findings, config::kept_notes_of(&decoded))
+            (findings, config::limited_notes_of(&decoded))
         }
     };
     WrittenObject {

@@ -212,7 +212,7 @@ fn kubernetes_own_kinds_are_judged_alike_by_both_readers_of_files() {
         assert_eq!(by_discovery.is_none(), entry.checked.content.is_some());
         let root = tempfile::tempdir().unwrap();
         std::fs::write(root.path().join("a.yaml"), text).unwrap();
-        let mut directory = Directory::new(root.path(), usable).with_whole_objects();
+        let mut directory = Directory::new(root.path(), usable).with_all_fields();
         let scan = directory.scan().unwrap();
         let lines = scan.report.refused.iter().map(ToString::to_string);
         let by_galley = lines.reduce(|all, one| all + "; " + &one);

@@ -14,7 +14,7 @@ use x509_cert::der::Decode as _;
 
 /// The common name of the CAs that this program makes.
 pub const OWN_CA_NAME: &str = "gudgeon-self-signed-ca";
-/// The certificates of replicas in a bundle: many more than live, so that no repair evicts one that a replica serves by. They
+/// The certificates of replicas in a bundle: many more than replicas live, so that no repair evicts one in use. They
 /// are about 20 KiB of the object, in each entry.
 const LIMITS: BundleLimits = BundleLimits {
     certificates: 64,
@@ -33,9 +33,9 @@ pub enum CaBundle {
 }
 
 impl CaBundle {
-    /// The bundle that must replace `present`; `None` if `present` is right.
+    /// Returns the bundle that must replace `present`; `None` if `present` is right.
     #[must_use]
-    pub fn wanted(&self, present: &[u8], now: SystemTime) -> Option<Vec<u8>> {
+    pub fn replacement(&self, present: &[u8], now: SystemTime) -> Option<Vec<u8>> {
         match self {
             Self::File(file) => (file != present).then(|| file.clone()),
             Self::Own(own) => shared(present, own, now, LIMITS),
@@ -67,21 +67,21 @@ fn shared(present: &[u8], own: &[u8], now: SystemTime, limits: BundleLimits) -> 
     let mut retained: Vec<(&Vec<u8>, CertificateIssuer)> = before
         .iter()
         .chain(&own)
-        .map(|der| (der, made(der, now)))
-        .filter(|(der, made)| *made != CertificateIssuer::Expired && seen.insert(*der))
+        .map(|der| (der, issuer(der, now)))
+        .filter(|(der, issuer)| *issuer != CertificateIssuer::Expired && seen.insert(*der))
         .collect();
     let by_replicas = retained
         .iter()
-        .filter(|(_, made)| *made == CertificateIssuer::ByReplica);
+        .filter(|(_, issuer)| *issuer == CertificateIssuer::ByReplica);
     let lengths = by_replicas.map(|(der, _)| der.len());
     let (mut count, mut bytes) =
         lengths.fold((0, 0), |(count, bytes), length| (count + 1, bytes + length));
     // The oldest by position goes first: a live replica that was evicted appends its own again, so only certificates that no
     // replica renews disappear. By age, two old ones would evict each other while newer ones of dead replicas stay. This
     // replica's own are never evicted.
-    retained.retain(|(der, made)| {
+    retained.retain(|(der, issuer)| {
         let is_surplus = count > limits.certificates || bytes > limits.bytes;
-        let gone = is_surplus && *made == CertificateIssuer::ByReplica && !own.contains(der);
+        let gone = is_surplus && *issuer == CertificateIssuer::ByReplica && !own.contains(der);
         if gone {
             count -= 1;
             bytes -= der.len();
@@ -116,7 +116,7 @@ fn encode<'a>(certificates: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u8> {
 }
 
 /// An unreadable certificate counts as issued elsewhere.
-fn made(der: &[u8], now: SystemTime) -> CertificateIssuer {
+fn issuer(der: &[u8], now: SystemTime) -> CertificateIssuer {
     let Ok(certificate) = Certificate::from_der(der) else {
         return CertificateIssuer::ByOthers;
     };

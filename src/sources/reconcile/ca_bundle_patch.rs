@@ -37,7 +37,7 @@ pub(crate) enum Write {
 }
 
 /// Returns true if `name` is the entry's whole name, or its end behind a dot.
-fn meant(entry: &str, name: &str) -> bool {
+fn is_entry(entry: &str, name: &str) -> bool {
     entry == name
         || entry
             .strip_suffix(name)
@@ -58,7 +58,7 @@ pub(crate) fn decide_ca_bundle(
         .webhooks
         .iter()
         .flatten()
-        .filter(|webhook| meant(webhook.name(), name))
+        .filter(|webhook| is_entry(webhook.name(), name))
         .collect();
     if own.is_empty() {
         return Decision::NoEntry;
@@ -68,7 +68,7 @@ pub(crate) fn decide_ca_bundle(
     let patches: Vec<Value> = own
         .into_iter()
         .filter_map(|webhook| {
-            let wanted = bundle.wanted(&webhook.bundle(), now)?;
+            let wanted = bundle.replacement(&webhook.bundle(), now)?;
             Some(json!({
                 "name": webhook.name(),
                 "clientConfig": {"caBundle": ByteString(wanted)},

@@ -2,7 +2,7 @@
 //!
 //! * `webhook`: webhook configurations. `ca_bundle`: the CA bundle that they are to have. `ca_bundle_patch`: the patch that one
 //!   needs.
-//! * `probe_token`: the token by which a refusal of this program is told from another's. `validation`: the configuration of the
+//! * `probe_token`: the token that identifies a refusal of this program. `validation`: the configuration of the
 //!   webhook that checks rules.
 //! * `reconcile_status`: the state of each configuration. `webhook_reconciler`: the [`WebhookReconciler`] that keeps them.
 //! * `status_writer`: messages about objects, written into their `status`.

@@ -1,4 +1,4 @@
-//! The token of a probe: a webhook that refuses the probe repeats it, so that the refusal is told from another webhook's.
+//! The token of a probe: a webhook that refuses the probe repeats it, so that the refusal differs from another webhook's.
 
 use api::well_known::PROBE;
 use serde_json::Value;
@@ -15,7 +15,7 @@ impl ProbeToken {
         Self(format!("{:0DIGITS$x}", fastrand::u128(..)))
     }
 
-    /// Returns the token of an object. Anybody may write the annotation, and text of another form is none.
+    /// Returns the token of an object. Any author may write the annotation, and text of another form is no token.
     #[must_use]
     pub fn of(object: &Value) -> Option<Self> {
         let annotations = object.get("metadata")?.get("annotations")?;

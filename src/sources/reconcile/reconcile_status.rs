@@ -82,7 +82,7 @@ pub struct ReconcileStatus {
     pub waits: Option<String>,
     /// The condition has been missing for too long.
     pub overdue: bool,
-    /// Writes sent; those of them that followed one that failed, and those that the server took.
+    /// Writes that were sent; those of them that followed a failed one, and those that the server took.
     pub attempts: u64,
     pub retries: u64,
     pub written: u64,

@@ -28,7 +28,7 @@ use crate::kubernetes::{
     Action, Cause, Cluster, Failure, MaxAge, REQUEST, ServedKinds, WatchTiming,
 };
 
-/// The field manager: what it has applied before, and applies no more, the server removes.
+/// The field manager: the server removes fields that it has applied before and applies no more.
 const MANAGER: &str = "gudgeon-discovery";
 /// Objects of a page.
 const PAGE: u32 = 500;
@@ -83,7 +83,7 @@ struct StatusWriter {
     kinds: Kinds,
     /// Kinds whose objects may have a status that an earlier process has written; `None`: not known yet.
     to_scan: Option<BTreeSet<GroupResource>>,
-    /// The time of the next scan, after one that failed.
+    /// The time of the next scan, after a failed one.
     next_scan: Option<Instant>,
     written: WrittenStatuses,
     queue: StatusQueue<ServerSideApply>,
@@ -93,9 +93,9 @@ struct StatusWriter {
 
 /// The end of a write that did not fail.
 enum WriteOutcome {
-    /// The status says what it is to say.
+    /// The status has the desired messages.
     UpToDate,
-    /// The object is gone, or is another than the one that the messages are about: more will be told of it.
+    /// The object is gone, or newer than the messages: an update for it will follow.
     Outdated,
 }
 
@@ -128,8 +128,8 @@ pub async fn write_statuses(
 }
 
 impl StatusWriter {
-    /// Looks for what an earlier process has written: what is right no more is to go. A kind that cannot be listed is tried
-    /// again, and holds no other up.
+    /// Looks for the messages of an earlier process, to remove the outdated ones. A kind that cannot be listed is tried again, and
+    /// delays no other.
     async fn scan(&mut self, kinds: &[&'static Kind]) {
         if self.next_scan.is_some_and(|at| at > Instant::now()) {
             return;
@@ -162,7 +162,7 @@ impl StatusWriter {
             };
             let looked = self.scan_kind(served).await;
             let failure = match looked {
-                // Discovery itself says what it may not list.
+                // Discovery itself reports kinds that it may not list.
                 Err(failure) if !matches!(failure.code(), Some(403 | 404)) => failure,
                 _ => {
                     self.to_scan.as_mut().map(|all| all.remove(&place));
@@ -235,7 +235,7 @@ impl StatusWriter {
         }
     }
 
-    /// Writes what is queued, until other messages are desired or the next scan is due.
+    /// Writes the queued statuses, until other messages are desired or the next scan is due.
     ///
     /// # Errors
     /// The sender of the desired messages is gone.

@@ -79,8 +79,8 @@ impl ReconcilerHandle {
         in_sync && number > 0
     }
 
-    /// Returns true if every entry of every configuration has this bundle; one that is gone, as desired, has none. A bundle that has not
-    /// arrived here yet is not there.
+    /// Returns true if every entry of every configuration has this bundle; a configuration that is gone, as desired, has none. A bundle
+    /// that was set and has not arrived here yet is not there.
     #[must_use]
     pub fn has_published(&self, bundle: &CaBundle) -> bool {
         let (number, last) = self.bundle.borrow().clone();

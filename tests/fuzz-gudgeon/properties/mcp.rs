@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mcp::collections::{Collections, Group};
 use mcp::message::{RequestResources, Resource, Resources};
-use mcp::sink::{KEPT, ReadResult, ResourceReader, Settings, Sink};
+use mcp::sink::{LOG_CAPACITY, ReadResult, ResourceReader, Settings, Sink};
 use mcp::snapshot::{GroupSnapshot, Origin, Snapshot};
 use mcp::source::{Dialer, RequestKind, Response, Source};
 use prost::Message;
@@ -252,6 +252,6 @@ pub(crate) fn check_responses(bytes: &[u8]) {
             }
             other => panic!("neither accepted nor refused: {other:?}"),
         }
-        assert!(sink.log().count() <= KEPT);
+        assert!(sink.log().count() <= LOG_CAPACITY);
     }
 }

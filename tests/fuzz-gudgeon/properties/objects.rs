@@ -40,7 +40,7 @@ fn object(part: &Part<'_>, lines: usize) {
         assert!(part.line(&found.path) <= lines + 1, "{found:?}");
     }
     let mut ordered = findings.clone();
-    part.order(&mut ordered);
+    part.sort(&mut ordered);
     assert_eq!(ordered.len(), findings.len());
     let Some(object) = object else {
         assert!(!findings.is_empty(), "no object, and nobody says why");

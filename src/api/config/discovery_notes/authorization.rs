@@ -94,7 +94,7 @@ fn method(value: &str) -> Option<&'static str> {
     is_small.then_some("matches no method in capitals, such as GET")
 }
 
-/// A path as proxies compare it: without what stands behind it, and without steps to itself or to the one above.
+/// Checks a path as proxies compare it: without query and fragment, and without `.` and `..` steps.
 fn request_path(value: &str) -> Option<&'static str> {
     if value.contains('?') {
         return Some("never matches: the query is no part of the path");

@@ -20,16 +20,17 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
         let why = "has no effect: a wildcard of services is \"*\" or begins with \"*.\"";
         found.push(Finding::warning("spec.host", why));
     }
-    let selects = spec.get("workloadSelector").is_some();
     // Each port has as many, and a rule does not know those of its services.
     let subsets = items(spec, "subsets").count().min(MOST_SUBSETS);
-    // Each subset is a cluster, and so is the service as a whole.
-    let clusters = subsets.saturating_add(1);
-    let of = (selects, clusters);
+    let rule = RuleFacts {
+        selects: spec.get("workloadSelector").is_some(),
+        // Each subset is a cluster, and so is the service as a whole.
+        clusters: subsets.saturating_add(1),
+    };
     policy(
         "spec.trafficPolicy",
         spec.get("trafficPolicy"),
-        of,
+        rule,
         &mut found,
     );
     if items(spec, "subsets").count() > MOST_SUBSETS {
@@ -38,7 +39,7 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     }
     for (at, subset) in items(spec, "subsets") {
         let path = format!("spec.subsets[{at}].trafficPolicy");
-        policy(&path, subset.get("trafficPolicy"), of, &mut found);
+        policy(&path, subset.get("trafficPolicy"), rule, &mut found);
     }
     found
 }
@@ -49,7 +50,7 @@ pub const fn is_status(code: u32) -> bool {
     matches!(code, 100..=599)
 }
 
-fn places(path: &str, written: &Json, found: &mut Vec<Finding>) {
+fn localities(path: &str, written: &Json, found: &mut Vec<Finding>) {
     let Some(balancer) = written.get("loadBalancer") else {
         return;
     };
@@ -131,7 +132,7 @@ fn idle_tls(path: &str, tls: &Json, found: &mut Vec<Finding>) {
     }
 }
 
-/// `warmupDurationSecs` is the older name of `warmup.duration`, which alone has a rule for what is too short.
+/// `warmupDurationSecs` is the older name of `warmup.duration`, and only that one has a rule for short times.
 fn warmup_seconds(path: &str, balancer: &Json, found: &mut Vec<Finding>) {
     let Some(written) = balancer.get("warmupDurationSecs") else {
         return;
@@ -182,21 +183,29 @@ fn load_balancer(path: &str, balancer: &Json, clusters: usize, found: &mut Vec<F
     warmup_seconds(path, balancer, found);
 }
 
-/// `selects`: the rule says which workloads it is for. `clusters`: those that its host has for each port.
-fn policy(
-    path: &str,
-    written: Option<&Json>,
-    (selects, clusters): (bool, usize),
-    found: &mut Vec<Finding>,
-) {
+/// The facts about a rule that the notes on its policies need.
+#[derive(Clone, Copy)]
+struct RuleFacts {
+    /// The rule has a workload selector.
+    selects: bool,
+    /// The clusters of its host for each port.
+    clusters: usize,
+}
+
+fn policy(path: &str, written: Option<&Json>, rule: RuleFacts, found: &mut Vec<Finding>) {
     let Some(written) = written else {
         return;
     };
     if let Some(balancer) = written.get("loadBalancer") {
-        load_balancer(&format!("{path}.loadBalancer"), balancer, clusters, found);
+        load_balancer(
+            &format!("{path}.loadBalancer"),
+            balancer,
+            rule.clusters,
+            found,
+        );
     }
-    places(path, written, found);
-    credential(path, written, selects, found);
+    localities(path, written, found);
+    credential(path, written, rule.selects, found);
     let codes = written.get("outlierDetection");
     let codes = codes.into_iter();
     let codes = codes.flat_map(|one| items(one, "outlierDetectionHttpErrorCodes"));
@@ -227,7 +236,7 @@ fn policy(
         policy(
             &format!("{path}.portLevelSettings[{at}]"),
             Some(port),
-            (selects, clusters),
+            rule,
             found,
         );
     }

@@ -1,4 +1,4 @@
-//! EnvoyFilter: which patches are applied, and what is said of others.
+//! Notes on the patches of an EnvoyFilter that are not applied.
 
 use serde_json::Value as Json;
 
@@ -10,7 +10,7 @@ use crate::envoy::{self, MissingPart};
 /// Patches of one object that are applied. Chosen: a filter of ours has a few.
 pub const MOST_PATCHES: usize = 200;
 
-/// The message of Envoy that a patch's value is, by what the patch is applied to; `None`: discovery makes nothing of that kind.
+/// Returns Envoy's message for the value of a patch, by its `applyTo`; `None`: discovery makes no such resource.
 #[must_use]
 pub fn patched_message(apply_to: &str) -> Option<&'static str> {
     Some(match apply_to {
@@ -27,8 +27,8 @@ pub fn patched_message(apply_to: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns true if an operation can be done to what a patch is applied to: only filters and routes have an order, and a route
-/// configuration is there or is not.
+/// Returns true if an operation is possible for an `applyTo`: only filters and routes have an order, and a route configuration
+/// can be neither added nor removed.
 #[must_use]
 pub fn is_applied(apply_to: &str, operation: &str) -> bool {
     let has_order = has_order(apply_to);
@@ -82,8 +82,8 @@ pub fn names_nothing(patch: &Json) -> bool {
     lacks_name(apply_to, operation, is_named)
 }
 
-/// The field without which Envoy refuses what a patch puts in, and the whole listener or all routes with it; `None`: none of
-/// those looked at is missing. `has`: a field is written, by either of its names, and not empty.
+/// Returns the field without which Envoy refuses the value of a patch, and the whole listener or all routes with it; `None`: no
+/// such field is missing. `has` returns true for a field that is written, by either of its names, and not empty.
 #[must_use]
 pub fn missing_field(
     apply_to: &str,
@@ -110,7 +110,7 @@ pub fn missing_field(
     missing.map(|(field, _)| *field)
 }
 
-/// The part of a patch's value, which is encoded, that lacks what Envoy wants: as [`missing_field`], below the value itself, too.
+/// Returns the part of a patch's encoded value that lacks a field which Envoy requires: as [`missing_field`], at any depth.
 #[must_use]
 pub fn missing_part(apply_to: &str, operation: &str, value: &[u8]) -> Option<MissingPart> {
     /// A field of the number 1 with a text.
@@ -177,7 +177,7 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     found
 }
 
-/// Returns true if a later patch of the object may give the part that is missing to what a patch puts in, or take the part away.
+/// Returns true if a later patch of the object may add the missing part to the value of an earlier one, or remove the value.
 #[must_use]
 pub fn may_complete(apply_to: &str, later: &str, operation: &str) -> bool {
     let changes = matches!(operation, "MERGE" | "MERGE_AND_REPLACE_LIST" | "REMOVE");

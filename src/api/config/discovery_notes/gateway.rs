@@ -1,4 +1,4 @@
-//! Servers of a Gateway: what of their TLS proxies take, and what is said where they do not.
+//! Notes on the TLS settings of a Gateway's servers that proxies do not take.
 
 use serde_json::Value as Json;
 
@@ -104,7 +104,7 @@ fn is_written(tls: &Json, name: &str) -> bool {
     })
 }
 
-/// Notes on the TLS of a server. `closed`: what becomes of one that Envoy would refuse.
+/// Notes on the TLS of a server. `closed` tells the effect of a server that Envoy would refuse.
 pub(super) fn of_tls(path: &str, tls: &Json, closed: &str, found: &mut Vec<Finding>) {
     let mut warn = |field: String, why: &str| {
         found.push(Finding::warning(format!("{path}.{field}"), why));
@@ -148,7 +148,7 @@ fn pair_roots(tls: &Json) -> impl Iterator<Item = (String, &str)> {
     pairs.filter(|(_, root)| !root.is_empty())
 }
 
-/// Fields that say which clients are let in, where none is asked for a certificate.
+/// Fields that limit clients, on a server that asks no client for a certificate.
 fn of_unasked_clients(path: &str, tls: &Json, found: &mut Vec<Finding>) {
     let has = |name: &str| tls.get(name).is_some();
     let of_certificates = [

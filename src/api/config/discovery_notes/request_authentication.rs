@@ -9,10 +9,10 @@ use crate::config::Finding;
 use crate::duration;
 use crate::security::{JwksSource, KeySet, MOST_KEYS};
 
-/// The longest that discovery waits for keys, whatever an object says. Chosen: a minute.
+/// The longest wait of discovery for keys, even if an object wants a longer one. Chosen: a minute.
 pub const LONGEST_FETCH: Duration = Duration::from_secs(60);
 
-/// Returns true if proxies may write what a token says into a header of this name: the parts of a request line are none.
+/// Returns true if proxies may write a token's payload into a header of this name: pseudo-headers are parts of the request line.
 #[must_use]
 pub fn is_output_header(name: &str) -> bool {
     is_header_name(name) && !name.starts_with(':')

@@ -103,8 +103,7 @@ mod tests {
         let listener =
             |endpoint: &str| json!({"port": {"number": 80}, "default_endpoint": endpoint});
         let all = [":80", "0.0.0.0:80", "[::]:80", "127.0.0.1:80", "unix:///a"].map(listener);
-        let how =
-            "is served at the loopback address: what listens on the pod's own alone is not reached";
+        let how = "is served at the loopback address: a listener at the pod's own address alone is not reached";
         let expected = [1, 2].map(|at| format!("spec.ingress[{at}].defaultEndpoint: {how}"));
         assert_eq!(said("Sidecar", &json!({"ingress": all})), expected);
     }

@@ -6,7 +6,7 @@ use super::{files, gateway, is_udp, items};
 use crate::config::Finding;
 use crate::names::LONGEST_SOCKET;
 
-/// Listeners of a Sidecar's egress that discovery makes. Chosen: each port of a proxy that somebody could tell from another.
+/// The most listeners that discovery makes of a Sidecar's egress. Chosen: more than users can tell apart.
 pub const MOST_EGRESS_LISTENERS: usize = 256;
 
 /// In front of the path of a socket.
@@ -15,8 +15,8 @@ const UNIX: &str = "unix://";
 /// Envoy calls the sockets of its hot restart so, in the same network.
 const HOT_RESTART: &str = "@envoy_domain_socket";
 
-/// Directories in which proxies, their images and their kernels have files. Envoy removes whatever file it finds where it is to
-/// listen: a certificate, its own configuration, the socket that it gets secrets by.
+/// Directories in which proxies, their images and their kernels have files. Envoy removes any file at the path that it is to
+/// listen at: a certificate, its own configuration, the socket that it gets secrets by.
 const OF_PROXIES: [&str; 15] = [
     "/bin",
     "/boot",
@@ -71,11 +71,11 @@ pub fn egress_socket(bind: &str) -> Result<&str, String> {
     }
 }
 
-/// Limits of what comes in.
+/// Notes on the limits of inbound connections.
 fn of_pool(path: &str, pool: Option<&Json>, found: &mut Vec<Finding>) {
     let upgrade = pool.and_then(|pool| pool.pointer("/http/h2UpgradePolicy"));
     if upgrade.is_some_and(|upgrade| *upgrade != "DEFAULT") {
-        let why = "has no effect: the protocol of a port says what is spoken to the application";
+        let why = "has no effect: the protocol of the port decides";
         found.push(Finding::warning(
             format!("{path}.http.h2UpgradePolicy"),
             why,
@@ -123,7 +123,7 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
         let endpoint = endpoint.unwrap_or_default();
         if endpoint.starts_with("0.0.0.0:") || endpoint.starts_with("[::]:") {
             let path = format!("spec.ingress[{at}].defaultEndpoint");
-            let how = "is served at the loopback address: what listens on the pod's own alone is not reached";
+            let how = "is served at the loopback address: a listener at the pod's own address alone is not reached";
             found.push(Finding::warning(path, how));
         }
     }
@@ -190,7 +190,7 @@ mod tests {
         let silent =
             json!({"ingress": [{"connectionPool": usual}], "inboundConnectionPool": usual});
         assert_eq!(said(silent), [""; 0]);
-        let why = "has no effect: the protocol of a port says what is spoken to the application";
+        let why = "has no effect: the protocol of the port decides";
         let upgrade = pool("UPGRADE");
         assert_eq!(
             said(

@@ -1,4 +1,4 @@
-//! Policies for objects in place of workloads: whom they hold for where there are no gateways of the Gateway API, and no waypoints.
+//! Notes on policies with targets in place of a selector: there are no gateways of the Gateway API, and no waypoints.
 
 use serde_json::Value as Json;
 

@@ -100,24 +100,37 @@ fn sources_at_gateways(spec: &Json, at_sidecars: bool, found: &mut Vec<Finding>)
         for (at, route) in items(spec, list) {
             for (of, one) in items(route, "match") {
                 let place = || format!("spec.{list}[{at}].match[{of}]");
-                sources_of_match(place, one, (list == "http", at_sidecars), found);
+                let route = RouteFacts {
+                    is_http: list == "http",
+                    at_sidecars,
+                };
+                sources_of_match(place, one, route, found);
             }
         }
     }
 }
 
-/// Sources of one match. `is_http`: of requests. `at_sidecars`: its rule is for sidecars, too.
+/// The facts about a route that the notes on its matches need.
+#[derive(Clone, Copy)]
+struct RouteFacts {
+    /// It routes requests, not connections.
+    is_http: bool,
+    /// The rule of the route is for sidecars, too.
+    at_sidecars: bool,
+}
+
+/// Sources of one match.
 fn sources_of_match(
     place: impl Fn() -> String,
     one: &Json,
-    (is_http, at_sidecars): (bool, bool),
+    route: RouteFacts,
     found: &mut Vec<Finding>,
 ) {
     let mut own = items(one, "gateways").peekable();
     let names_gateways = own.peek().is_some();
     let is_for_sidecars = match names_gateways {
         true => own.any(|(_, one)| one == "mesh"),
-        false => at_sidecars,
+        false => route.at_sidecars,
     };
     if is_for_sidecars {
         return;
@@ -129,7 +142,7 @@ fn sources_of_match(
         });
         if is_written {
             // As in Istio: `route.go`, sourceMatchHTTP, and `gateway.go`, l4SingleMatch.
-            let why = match is_http && !names_gateways {
+            let why = match route.is_http && !names_gateways {
                 true => {
                     "is compared with the gateways' own workloads: they do not know those of their clients"
                 }

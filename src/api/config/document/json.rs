@@ -22,7 +22,7 @@ pub(super) fn documents(
         return None;
     }
     let mut count = 0;
-    // Text that is no JSON is left to the reader of YAML, which says what is wrong.
+    // The reader of YAML reports the errors of a text that is no JSON.
     for value in values::<IgnoredAny>(text) {
         value.ok()?;
         count += 1;
@@ -92,7 +92,7 @@ impl<'a> Values<'a> {
 
     fn node(&mut self, piece: &str, is_item: bool) -> Option<Result<Node, Malformed>> {
         let above = self.above(piece);
-        let read = yaml::documents(&whole(piece), self.limits).next()?;
+        let read = yaml::documents(&as_yaml(piece), self.limits).next()?;
         let read = read.and_then(|mut node| {
             if is_item {
                 self.of.complete(&mut node);
@@ -141,7 +141,7 @@ fn is_only_json(letter: char) -> bool {
 }
 
 /// The same JSON without such characters, and with whole ones.
-fn whole(text: &str) -> String {
+fn as_yaml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(|letter| letter == '\\' || is_only_json(letter)) {

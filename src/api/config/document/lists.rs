@@ -18,7 +18,7 @@ pub(super) struct ItemType {
 }
 
 impl ItemType {
-    /// `None` for what is no list by its name. A kind may end so and be none: `has_items` tells.
+    /// Returns `None` for a kind whose name is no list's. Another kind may end in `List`, too: `has_items` tells.
     pub(super) fn of(api_version: &str, kind: &str, has_items: bool) -> Option<Self> {
         if (api_version, kind) == ("v1", "List") {
             return Some(Self::default());
@@ -37,7 +37,7 @@ impl ItemType {
         })
     }
 
-    /// Gives an item what its list says of it, as the API server's clients do.
+    /// Gives an item the apiVersion and kind of its list, as the API server's clients do.
     pub(super) fn complete(&self, item: &mut Node) {
         let line = item.line;
         let Value::Map(entries) = &mut item.value else {
@@ -60,11 +60,11 @@ impl ItemType {
     }
 }
 
-/// The items of a list; `None` for what is none.
+/// Returns the items of a list; `None` for a node that is no list.
 ///
 /// # Errors
 ///
-/// A list without items: one that lost them in a typing error would pass for something of somebody else.
+/// A list without items: after a typing error in `items` the list would pass for an object of an unknown kind.
 pub(super) fn items(node: &Node) -> Result<Option<(ItemType, &[Node])>, Malformed> {
     let text = |name: &str| match field(node, name).map(|node| &node.value) {
         Some(Value::Scalar(scalar)) => scalar.text.as_str(),
@@ -202,7 +202,7 @@ impl Iterator for DocumentObjects<'_> {
     }
 }
 
-/// With the remedy of what is too much.
+/// Adds the remedy to an error about a limit.
 pub(super) fn divisible(malformed: Malformed, is_list: bool) -> Malformed {
     let remedy = match malformed.kind {
         MalformedKind::TooManyValues if is_list => " in one item of a list",

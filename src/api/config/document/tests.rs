@@ -83,7 +83,7 @@ fn a_malformed_document_is_reported_with_its_line() {
         ("a: 1\n---\nb: 1\nb: 2\n", "line 4: the key \"b\" twice"),
         ("a: 1\nb: !x 1\n", "line 2: cannot use the tag \"!x\""),
         ("a: !!set {x: ~}\n", "line 1: cannot use the tag \"!!set\""),
-        ("a: !!int x\n", "line 1: \"x\" is not what its tag says"),
+        ("a: !!int x\n", "line 1: \"x\" does not match its tag"),
         ("a: !!str {x: 1}\n", "line 1: cannot use the tag \"!!str\""),
         ("a: !!map [1]\n", "line 1: cannot use the tag \"!!map\""),
         (
@@ -216,7 +216,7 @@ fn a_path_leads_to_its_line_or_to_what_is_above_it() {
         of(""),
         of("metadata.labels[\"a/b\"]"),
     ];
-    part.order(&mut findings);
+    part.sort(&mut findings);
     let paths: Vec<_> = findings
         .iter()
         .map(|finding| finding.path.as_str())
@@ -245,7 +245,7 @@ fn many_findings_in_a_wide_map_cost_no_square() {
         .rev()
         .map(|at| Finding::error(format!("k{at}"), "x"))
         .collect();
-    part.order(&mut findings);
+    part.sort(&mut findings);
     assert!(
         findings
             .iter()

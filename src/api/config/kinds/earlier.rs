@@ -19,7 +19,7 @@ macro_rules! legacy {
     ($instead:ident) => { Some($instead) };
 }
 
-/// Parts that do today what kinds did that are gone.
+/// Parts that do the work of removed kinds today.
 pub(super) const POLICY: &str = "AuthorizationPolicy";
 pub(super) const RATE_LIMITS: &str = "EnvoyFilter with a filter that limits rates";
 pub(super) const PEERS_AND_ORIGINS: &str =
@@ -29,7 +29,7 @@ pub(super) const PEERS_AND_ORIGINS_OF_ROOT: &str =
 pub(super) const MIXER_PARTS: &str = "AuthorizationPolicy for checks, EnvoyFilter for quotas, Envoy's own metrics and the mesh's accessLogFile for reports";
 pub(super) const REQUEST_ATTRIBUTES: &str =
     "nothing, for it gave attributes of requests to Mixer alone";
-pub(super) const MIXER_SCHEMA: &str = "nothing, for it told Mixer alone what its parts are";
+pub(super) const MIXER_SCHEMA: &str = "nothing, because only Mixer had adapters and templates";
 const LOG: &str = "the mesh's accessLogFile";
 const TRACES: &str = "the mesh's enableTracing";
 const METRICS: &str = "Envoy's own metrics";
@@ -131,8 +131,8 @@ pub(super) const INSTALL: &str = "install.istio.io";
 /// The API group of objects by which operators install.
 pub(super) const OPERATOR: &str = "operator.istio.io";
 
-/// The kind that 1.2 and 1.3 had for a release, whose definition their charts install: accepted, and not looked at. What it says
-/// is not what its successor of the same name says.
+/// The kind that 1.2 and 1.3 had for a release, whose definition their charts install: accepted and not checked. Its fields
+/// differ from those of its successor of the same name.
 pub(super) static EARLY_POLICY: Kind = Kind {
     instead: Some("AuthorizationPolicy of security.istio.io"),
     ..later(

@@ -1,4 +1,4 @@
-//! Difference that a kind makes in this release, and what is said where a kind or a field makes none.
+//! The effect of a kind in this release, and the notes on kinds and fields without one.
 
 use std::collections::BTreeSet;
 
@@ -98,7 +98,7 @@ fn notes_of_spec(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
     found
 }
 
-/// As [`notes`], and of what the annotations of the object change.
+/// As [`notes`], with those on the annotations of the object.
 #[must_use]
 pub fn notes_of(object: &Object) -> Vec<Finding> {
     let mut found = notes_of_spec(object.kind, &object.spec);
@@ -110,7 +110,7 @@ pub fn notes_of(object: &Object) -> Vec<Finding> {
 /// As [`notes_of`], to be kept with the object: as many as [`limit`] leaves, among them those by which
 /// [`Effect::of_object`] goes.
 #[must_use]
-pub fn kept_notes_of(object: &Object) -> Vec<Finding> {
+pub fn limited_notes_of(object: &Object) -> Vec<Finding> {
     let mut found = notes_of(object);
     if found.len() > MOST {
         // The sort is stable: others stay in order.
@@ -135,7 +135,7 @@ const fn decides_effect(kind: FindingKind) -> bool {
     }
 }
 
-/// Warns of a policy that an annotation keeps from being enforced, or that is enforced for all what its annotation says.
+/// Warns of a policy that an annotation keeps from being enforced, or that is enforced in spite of its annotation.
 #[must_use]
 pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> Option<Finding> {
     let written = written?.trim();
@@ -284,7 +284,7 @@ mod tests {
         });
         let object = crate::config::read(&object).0.unwrap();
         assert_eq!(notes_of(&object).len(), 5001);
-        let found = kept_notes_of(&object);
+        let found = limited_notes_of(&object);
         let last = found.last().unwrap().message.as_str();
         assert_eq!((found.len(), last), (101, "… and 4901 more"));
         assert!(found.capacity() < 200, "{}", found.capacity());
@@ -299,7 +299,7 @@ mod tests {
             },
         });
         let object = crate::config::read(&object).0.unwrap();
-        let (all, kept) = (notes_of(&object), kept_notes_of(&object));
+        let (all, kept) = (notes_of(&object), limited_notes_of(&object));
         assert!(all.len() > 101, "{}", all.len());
         let effects = [all, kept].map(|notes| object.kind.effect.of_object(&notes));
         assert_eq!(effects, ["none", "none"]);

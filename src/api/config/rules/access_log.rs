@@ -1,8 +1,8 @@
 //! The format of an access log, which discovery hands to Envoy as it is written: for one command operator that Envoy does not
 //! have, it refuses every listener.
 //!
-//! The operators and what they take are those of Envoy 1.40.0. They were asked of the program itself, with a listener for each
-//! word of capitals that is in it, in each way of writing an operator; its documentation ("Substitution Formatter") names no
+//! The operators and their parameters are those of Envoy 1.40.0. The program itself was asked, with a listener for each word of
+//! capitals in its binary, in each form of an operator; its documentation ("Substitution Formatter") names no
 //! other. The content of a parameter (a header's name, an expression) is not looked at.
 
 use crate::finding::quoted;
@@ -39,7 +39,7 @@ struct Operator<'a> {
 }
 
 impl<'a> Operator<'a> {
-    /// The one that a text begins with, and what follows it.
+    /// Reads the operator at the beginning of a text; returns it with the rest.
     fn read(text: &'a str) -> Option<(Self, &'a str)> {
         let inner = text.strip_prefix('%')?;
         let end = inner.find(|letter: char| {
@@ -69,7 +69,7 @@ impl<'a> Operator<'a> {
         Some((operator, after))
     }
 
-    /// `%` or `:LENGTH%`: whether there is a length, and what follows.
+    /// Reads `%` or `:LENGTH%`; returns true for a length, with the rest.
     fn end(text: &'a str) -> Option<(bool, &'a str)> {
         let Some(length) = text.strip_prefix(':') else {
             return Some((false, text.strip_prefix('%')?));

@@ -1,4 +1,4 @@
-//! AuthorizationPolicy: who may do what.
+//! AuthorizationPolicy: which requests are allowed.
 
 use super::context::Context;
 use super::cursor::{Cursor, Violation};
@@ -58,11 +58,11 @@ pub(in crate::config) fn check(context: &Context<'_>) {
         };
         check_rule(&rule, decision);
         // A part that could not be read may name the ports.
-        if action == "DENY" && rule.is_whole() {
+        if action == "DENY" && rule.is_readable() {
             if only_http(&rule) {
                 rule.warn("denies all TCP traffic in its scope; name the ports");
             } else if has_http_operation(&rule) {
-                rule.warn("denies all TCP traffic of those whom it names; name the ports");
+                rule.warn("denies all TCP traffic of the clients that it names; name the ports");
             }
         }
     }
@@ -109,7 +109,7 @@ fn one_list(at: &Cursor<'_>, names: &[&'static str]) {
     }
 }
 
-/// An empty text has been said already.
+/// An empty text has a finding already.
 fn filled(predicate: impl Fn(&str) -> Violation) -> impl Fn(&str) -> Violation {
     move |text| {
         if text.is_empty() {
@@ -240,8 +240,8 @@ const KEYS: [&str; 14] = [
     "request.auth.claims",
 ];
 
-/// Keys of long ago, and what is there now.
-const GONE: [(&str, &str); 4] = [
+/// Removed keys, each with its replacement.
+const RENAMED_KEYS: [(&str, &str); 4] = [
     ("destination.namespace", "the namespace of the policy"),
     ("destination.labels", "the selector of the policy"),
     ("destination.name", "the selector of the policy"),
@@ -281,7 +281,7 @@ fn check_key(key: &str) -> Violation {
         Some(at) => key.split_at(at),
         None => (key, ""),
     };
-    if let Some((_, now)) = GONE.iter().find(|(gone, _)| *gone == name) {
+    if let Some((_, now)) = RENAMED_KEYS.iter().find(|(old, _)| *old == name) {
         return Some(format!("not supported any more, use {now}"));
     }
     let closed = !brackets.is_empty()
@@ -312,7 +312,7 @@ const HTTP_OPERATION: [&str; 6] = [
     "notPaths",
 ];
 
-/// Returns true if one of a rule's operations asks only for what a TCP connection does not have.
+/// Returns true if one of a rule's operations has conditions on requests alone, which no TCP connection meets.
 fn has_http_operation(rule: &Cursor<'_>) -> bool {
     rule.get("to").items().any(|to| {
         let given = to.get("operation").set_fields(&OPERATION);
@@ -320,7 +320,7 @@ fn has_http_operation(rule: &Cursor<'_>) -> bool {
     })
 }
 
-/// Returns true if a rule asks only for what a TCP connection does not have.
+/// Returns true if a rule has conditions on requests alone, which no TCP connection meets.
 fn only_http(rule: &Cursor<'_>) -> bool {
     let http_source = ["requestPrincipals", "notRequestPrincipals"];
     let mut http = false;

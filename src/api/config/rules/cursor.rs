@@ -1,8 +1,8 @@
-//! A cursor: a place in an object while rules look at it, with the value, the path that leads there, and where to say what is wrong.
+//! A cursor: a position in an object while rules check it, with the value, the path to it and the collector of findings.
 //!
-//! Paths are written out only for what is wrong. A value that is absent, or of another type than its field, is as if it were not
-//! there: types were judged before. A rule about one place that depends on another must hold whatever the other was meant to be:
-//! such rules ask whether it `is_broken`.
+//! Paths are written out for findings alone. A value of another type than its field counts as absent, because types were checked
+//! before. A rule that depends on a second field must hold for every value that an unreadable field may have had: such rules ask
+//! whether the field `is_broken`.
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
@@ -135,17 +135,17 @@ impl<'a> Cursor<'a> {
         self.value.is_some_and(Value::is_null)
     }
 
-    /// All of it could be read.
-    pub(super) fn is_whole(&self) -> bool {
-        fn is_whole(value: &Value) -> bool {
+    /// Returns true if no part of the value is unreadable.
+    pub(super) fn is_readable(&self) -> bool {
+        fn is_readable(value: &Value) -> bool {
             match value {
                 Value::Null => false,
-                Value::Array(items) => items.iter().all(is_whole),
-                Value::Object(entries) => entries.values().all(is_whole),
+                Value::Array(items) => items.iter().all(is_readable),
+                Value::Object(entries) => entries.values().all(is_readable),
                 Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
             }
         }
-        self.value.is_none_or(is_whole)
+        self.value.is_none_or(is_readable)
     }
 
     pub(super) fn text(&self) -> &'a str {
@@ -157,7 +157,7 @@ impl<'a> Cursor<'a> {
         match self.value {
             Some(Value::Number(number)) => number
                 .as_i64()
-                // Beyond all bounds of rules, whatever it is exactly.
+                // Beyond all bounds of rules.
                 .or_else(|| number.as_u64().map(|_| i64::MAX))
                 .unwrap_or_default(),
             Some(Value::String(digits)) => digits.parse().unwrap_or(i64::MAX),
@@ -165,7 +165,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// As it was written, also beyond what [`Self::number`] can say.
+    /// Returns the number as it was written, also beyond the range of [`Self::number`].
     pub(super) fn digits(&self) -> String {
         match self.value {
             Some(Value::String(digits)) => digits.clone(),
@@ -223,7 +223,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// The same by their keys, for what one says about another: keys of a map have no order.
+    /// Returns the same entries sorted by key, for findings about pairs of entries: keys of a map have no order.
     pub(super) fn sorted_entries(&self) -> Vec<(&'a str, Self)> {
         let mut entries: Vec<_> = self.entries().collect();
         entries.sort_unstable_by_key(|(key, _)| *key);
@@ -255,7 +255,7 @@ impl<'a> Cursor<'a> {
         self.push_finding(Severity::Warning, |path| Finding::unreachable(path, why));
     }
 
-    /// Says what a predicate said; true where that is nothing.
+    /// Adds the violation of a predicate as a finding; returns true if there is none.
     pub(super) fn check(&self, wrong: Violation) -> bool {
         match wrong {
             None => true,

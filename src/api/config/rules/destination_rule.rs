@@ -139,7 +139,7 @@ fn outlier_detection(at: &Cursor<'_>) {
     parts::pct(&at.get("maxEjectionPercent"));
     parts::pct(&at.get("minHealthPercent"));
     let errors = at.get("consecutiveErrors");
-    // On the wire 0 is what nobody wrote.
+    // On the wire 0 stands for an absent field.
     if errors.number() != 0 {
         errors.check(is::not_negative(errors.number()));
         let apart = ["consecutive5xxErrors", "consecutiveGatewayErrors"]
@@ -167,7 +167,7 @@ fn load_balancer(at: &Cursor<'_>) {
         }
     }
     let table = hash.to(["maglev", "tableSize"]);
-    // On the wire 0 is what nobody wrote: Envoy's own size, 65537.
+    // On the wire 0 stands for an absent field, and Envoy's own size, 65537.
     if table.number() != 0 && !is_table_size(table.number()) {
         table.fail(format!("{} is not a prime below 5000011", table.digits()));
     }

@@ -1,4 +1,4 @@
-//! EnvoyFilter: patches of what Envoy gets. Applying them shows whether they apply.
+//! EnvoyFilter: patches of Envoy's resources. Only their application shows whether they apply.
 
 use serde_json::Value;
 

@@ -90,7 +90,7 @@ fn host(text: &str) -> Violation {
 fn tls(server: &Cursor<'_>) {
     let tls = server.get("tls");
     let protocol = server.to(["port", "protocol"]).text();
-    // Without a protocol, which was said, nobody knows what belongs to it.
+    // The missing protocol is reported; without it no TLS setting can be judged.
     if protocol.is_empty() {
         return;
     }
@@ -99,7 +99,7 @@ fn tls(server: &Cursor<'_>) {
             server_tls::check(&tls);
         }
     } else if tls.is_set() && is::is_http(protocol) {
-        server_tls::check_plain(&tls);
+        server_tls::check_plaintext(&tls);
     } else if tls.is_set() {
         tls.fail(format!(
             "not allowed on a {} port",

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use crate::names::canonical_host;
 
-/// Names and wildcards; of each, what came first.
+/// Names and wildcards, the first of each.
 #[derive(Debug, Default)]
 pub(super) struct Hosts<'a> {
     /// Backwards, so that all that end alike stand together.

@@ -1,4 +1,4 @@
-//! A rule of a VirtualService for HTTP: what it matches and what it does; the parts of the latter are in `http_action`.
+//! A route of a VirtualService for HTTP: its matches and its action, whose parts are in `http_action`.
 
 use super::cursor::Cursor;
 use super::hosts::Hosts;
@@ -14,17 +14,17 @@ pub(super) struct VirtualServiceFacts<'a> {
     pub(super) hosts: Option<Hosts<'a>>,
 }
 
-pub(super) fn check(route: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
-    if whole.delegate && route.get("delegate").is_set() {
+pub(super) fn check(route: &Cursor<'_>, facts: &VirtualServiceFacts<'_>) {
+    if facts.delegate && route.get("delegate").is_set() {
         route.get("delegate").fail("not in a delegate");
     }
     action(route);
     mirrors(route);
-    mirror_share(route, whole);
+    mirror_share(route, facts);
     parts::duration(&route.get("timeout"));
     for one in route.get("match").items() {
         if one.is_set() {
-            matches(&one, whole);
+            matches(&one, facts);
         } else {
             one.fail("must not be null");
         }
@@ -48,7 +48,7 @@ pub(super) fn check(route: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
     unsent(route);
 }
 
-/// Envoy swaps what was matched: of an exact path or a regex that is the whole path.
+/// Envoy replaces the matched part: with an exact path or a regex that is the whole path.
 fn redirect_of_prefix(route: &Cursor<'_>) {
     let at = route.to(["redirect", "prefixRewrite"]);
     if at.is_empty() || at.is_broken() {
@@ -94,7 +94,7 @@ fn action(route: &Cursor<'_>) {
 /// Actions that answer a request.
 const ANSWERS: [&str; 2] = ["redirect", "directResponse"];
 
-/// Fields of a request that is sent on have no effect on one that is answered.
+/// Fields for forwarded requests have no effect on a route that answers itself.
 fn unsent(route: &Cursor<'_>) {
     let Some(by) = ANSWERS.into_iter().find(|name| route.has(name)) else {
         return;
@@ -140,9 +140,9 @@ fn mirrors(route: &Cursor<'_>) {
 }
 
 /// Warns of a share of no mirror. A delegate may have the one of its rule, and the other way round.
-fn mirror_share(route: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
+fn mirror_share(route: &Cursor<'_>, facts: &VirtualServiceFacts<'_>) {
     let is_answered = ANSWERS.iter().any(|name| route.has(name));
-    let is_inherited = whole.delegate || route.has("delegate");
+    let is_inherited = facts.delegate || route.has("delegate");
     if is_answered || is_inherited || !route.lacks(&["mirror"]) {
         return;
     }
@@ -155,7 +155,7 @@ fn mirror_share(route: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
     }
 }
 
-fn matches(one: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
+fn matches(one: &Cursor<'_>, facts: &VirtualServiceFacts<'_>) {
     let ignores_case = one.get("ignoreUriCase");
     if ignores_case.flag() && one.get("uri").has("regex") {
         ignores_case.warn("has no effect on a regex");
@@ -166,7 +166,7 @@ fn matches(one: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
         for (key, value) in one.get(name).entries() {
             if claim_path(key).is_none() {
                 value.check(is::header(key));
-            } else if !whole.only_gateways {
+            } else if !facts.only_gateways {
                 value.fail("claim routing needs a gateway");
             }
             if !value.is_set() {

@@ -39,7 +39,7 @@ pub(super) fn check(at: &Cursor<'_>) {
             sum = sum.saturating_add(weight.number());
         }
         // A weight that cannot be read might make the sum.
-        if sum != 100 && to.is_whole() {
+        if sum != 100 && to.is_readable() {
             to.fail(format!("weights add up to {sum}, not 100"));
         }
     }
@@ -55,13 +55,13 @@ fn failover(one: &Cursor<'_>) {
             region.fail("no / and no * in a region");
         }
     }
-    if from.text() == to.text() && one.is_whole() {
+    if from.text() == to.text() && one.is_readable() {
         one.fail("from and to are the same");
     }
 }
 
 /// The places of one list or map: `*` stands last, in the list and in a place, no part is empty, none covers another. Keys of
-/// a map have no order: what comes off the wire has another one than what was written.
+/// a map have no order: the wire may have another one than the text.
 fn localities(list: &[(&str, &Cursor<'_>)], is_ordered: bool) {
     const STAR: &str = "\"*\" only once and last";
     const PARTIAL_STAR: &str = "\"*\" stands for a whole part";

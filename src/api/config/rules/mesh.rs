@@ -1,6 +1,6 @@
 //! Rules for a mesh configuration beyond its types, and for the part of it that is one proxy's.
 //!
-//! Judged is what comes out: the file over the defaults, which are right by themselves.
+//! They check the result: the file over the defaults, which are valid by themselves.
 
 use std::collections::BTreeMap;
 
@@ -19,28 +19,28 @@ const LONGEST_CONNECT: i128 = 30 * SECOND;
 const LONGEST_DRAIN: i128 = 3600 * SECOND;
 /// More than any machine has.
 const MOST_THREADS: i64 = 65_535;
-/// Envoy counts in nanoseconds of 64 bits: what has a second more is "out of range".
+/// Envoy counts in nanoseconds of 64 bits: a second more is "out of range".
 const LONGEST_OF_ENVOY: i128 = 9_223_372_035 * SECOND;
 
 /// The range that Linux takes for a connection (`MAX_TCP_KEEPIDLE`, `MAX_TCP_KEEPINTVL` and `MAX_TCP_KEEPCNT` of net/tcp.h).
-/// Envoy cannot make one with another value, whatever it is for.
+/// Envoy cannot make a connection with another value.
 const KEEPALIVE_SECONDS: std::ops::RangeInclusive<i128> = 1..=32767;
 const KEEPALIVE_PROBES: i64 = 127;
 
-/// The user of a configuration: roles that work by one want more of it than one that hands it on.
+/// The user of a configuration: a role that acts on it requires more than a role that hands it on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MeshConfigUse {
     Own,
-    /// A pod says it of its own proxy: its drain is held against nothing that others have written.
+    /// A pod sets it for its own proxy: its drain is not compared with the values of others.
     Pod,
-    /// It becomes resources: what Envoy would refuse, it would refuse with all else of its type.
+    /// It becomes resources: for one invalid value Envoy would refuse all resources of the type.
     Discovery,
-    /// Sinks are of any release, and know best what they take: only what all releases refuse is refused.
+    /// Sinks of any release get it: only values that all releases refuse are refused.
     Served,
 }
 
-/// `written`: what the file says itself.
-pub(crate) fn whole(mesh: &Value, written: &Value, by: MeshConfigUse) -> Vec<Finding> {
+/// Checks a configuration. `written` has the fields of the file alone.
+pub(crate) fn check(mesh: &Value, written: &Value, by: MeshConfigUse) -> Vec<Finding> {
     let out = FindingCollector::default();
     let at = Cursor::top(mesh, &out);
     parts::port(&at.get("proxyListenPort"));
@@ -236,7 +236,7 @@ fn one_proxy(at: &Cursor<'_>, written: &Cursor<'_>, by: MeshConfigUse) {
 fn addresses(at: &Cursor<'_>, by: MeshConfigUse) {
     let check = |at: &Cursor<'_>| {
         let text = at.text();
-        // Resolvers know names with underscores; what is handed on has those of all releases.
+        // Resolvers know names with underscores; sinks get names that all releases take.
         let is_known = by != MeshConfigUse::Served || !text.contains('_') || text.starts_with("$(");
         at.check(address(text).or_else(|| (!is_known).then(|| no_address(text))));
     };
@@ -296,11 +296,11 @@ fn starts(at: &Cursor<'_>) {
 /// Rules of pintle, which ends with 78 beyond them: a pod that is made with such values never starts.
 fn pintle(at: &Cursor<'_>) {
     let parent = at.get("parentShutdownDuration");
-    whole_seconds(&parent);
+    check_whole_seconds(&parent);
     at_most(&parent, LONGEST_DRAIN, "1h");
     let connect = at.get("connectTimeout");
     at_most(&connect, LONGEST_CONNECT, "30s");
-    // Shorter ones are told by the rules of all roles that start proxies.
+    // The rules of all roles that start proxies report shorter ones.
     if let Some(nanos) = connect.nanos().filter(|nanos| *nanos >= SECOND / 1000) {
         connect.check(is::duration(nanos));
     }
@@ -323,7 +323,7 @@ fn pintle(at: &Cursor<'_>) {
     }
 }
 
-fn whole_seconds(at: &Cursor<'_>) {
+fn check_whole_seconds(at: &Cursor<'_>) {
     if let Some(nanos) = at.nanos().filter(|nanos| nanos % SECOND != 0) {
         let given = is::seconds(nanos);
         at.fail(format!("duration {given} is not a whole number of seconds"));
@@ -339,14 +339,14 @@ fn drain(at: &Cursor<'_>, written: &Cursor<'_>, by: MeshConfigUse) {
     if !drain.check(is::duration(nanos)) {
         return;
     }
-    whole_seconds(&drain);
+    check_whole_seconds(&drain);
     at_most(&drain, LONGEST_DRAIN, "1h");
     let parent = at.get("parentShutdownDuration");
     // The default gives way to a drain that is written.
     let counts = by != MeshConfigUse::Pod && written.get("parentShutdownDuration").is_set();
     let most = parent.nanos().filter(|_| counts);
     if let Some(wrong) = most.and_then(is::duration) {
-        // What is no duration is longer or shorter than none. Roles that start proxies judge it anyway.
+        // An invalid duration cannot be compared. Roles that start proxies check it anyway.
         if by == MeshConfigUse::Served {
             parent.fail(wrong);
         }

@@ -1,4 +1,4 @@
-//! HTTPAPISpec, QuotaSpec and their bindings: what Mixer's clients were told.
+//! HTTPAPISpec, QuotaSpec and their bindings: the configuration of Mixer's clients.
 
 use super::context::Context;
 use super::cursor::Cursor;

@@ -1,7 +1,7 @@
 //! The rules for objects beyond their types: one file for each kind, over places (`at`) and predicates that they share.
 //!
-//! Rules look at what was written, in canonical JSON: names of fields in camelCase, enums by name, durations in seconds.
-//! All that is wrong is said, not only the first of it. Each costs time in proportion to the object.
+//! Rules read canonical JSON: names of fields in camelCase, enums by name, durations in seconds. They report all findings, not
+//! only the first one. Each takes time in proportion to the object.
 
 pub(crate) mod access_log;
 mod address;

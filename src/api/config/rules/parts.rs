@@ -76,7 +76,7 @@ pub(super) fn none_empty(at: &Cursor<'_>) {
     }
 }
 
-/// SELECTOR; `labels` is what the kind calls them. True where it has some, or nobody can tell.
+/// SELECTOR; `labels` is the kind's name of the field. Returns true if it has labels, or is unreadable.
 pub(super) fn selector(at: &Cursor<'_>, labels: &'static str) -> bool {
     let labels = at.get(labels);
     if at.is_broken() || labels.is_broken() {

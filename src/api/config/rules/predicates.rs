@@ -124,7 +124,7 @@ pub(super) fn unix(text: &str) -> Option<&str> {
     text.strip_prefix("unix://")
 }
 
-/// UDS: what stands after `unix://`.
+/// UDS: the path after `unix://`.
 pub(super) fn uds(path: &str) -> Violation {
     if path.len() > LONGEST_SOCKET {
         return Some(format!(
@@ -239,7 +239,7 @@ pub(super) fn gateway_name(text: &str) -> Violation {
 
 const HTTP: [&str; 5] = ["http", "http2", "http_proxy", "grpc", "grpc-web"];
 const TLS: [&str; 2] = ["https", "tls"];
-const OTHERS: [&str; 5] = ["tcp", "udp", "mongo", "redis", "mysql"];
+const OTHER_PROTOCOLS: [&str; 5] = ["tcp", "udp", "mongo", "redis", "mysql"];
 
 fn one_of(text: &str, names: &[&str]) -> bool {
     names.iter().any(|name| text.eq_ignore_ascii_case(name))
@@ -255,7 +255,7 @@ pub(super) fn is_tls(protocol: &str) -> bool {
 
 /// PROTO.
 pub(super) fn protocol(text: &str) -> Violation {
-    let holds = text.is_empty() || is_http(text) || is_tls(text) || one_of(text, &OTHERS);
+    let holds = text.is_empty() || is_http(text) || is_tls(text) || one_of(text, &OTHER_PROTOCOLS);
     wrong(holds, || format!("{} is not a protocol", quoted(text)))
 }
 
@@ -288,7 +288,7 @@ pub(super) fn jwks_uri(text: &str) -> Violation {
     let rest = scheme("http://").or_else(|| scheme("https://"));
     let holds = rest.is_some_and(|rest| {
         let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
-        is_place(authority.rsplit('@').next().unwrap_or(authority)) && is_escaped(rest)
+        is_host_and_port(authority.rsplit('@').next().unwrap_or(authority)) && is_escaped(rest)
     });
     wrong(holds, || {
         format!("{} is not an http or https URL", quoted(text))
@@ -296,19 +296,16 @@ pub(super) fn jwks_uri(text: &str) -> Violation {
 }
 
 /// `HOST[:PORT]` of a URL.
-fn is_place(place: &str) -> bool {
-    let (host_is_one, port) = match place
-        .strip_prefix('[')
-        .and_then(|rest| rest.split_once(']'))
-    {
+fn is_host_and_port(text: &str) -> bool {
+    let (host_is_one, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, "")) => (host.parse::<Ipv6Addr>().is_ok(), None),
         Some((host, after)) => {
             let port = after.strip_prefix(':').unwrap_or("?");
             (host.parse::<Ipv6Addr>().is_ok(), Some(port))
         }
-        None => match place.split_once(':') {
+        None => match text.split_once(':') {
             Some((host, port)) => (is_reg_name(host), Some(port)),
-            None => (is_reg_name(place), None),
+            None => (is_reg_name(text), None),
         },
     };
     host_is_one && port.is_none_or(|port| port.parse::<u16>().is_ok())

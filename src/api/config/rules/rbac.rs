@@ -79,7 +79,7 @@ fn subject(subject: &Cursor<'_>) {
     }
     for name in ["names", "notNames"] {
         for one in subject.get(name).items() {
-            // `a*` and `*a` are prefix and suffix; "*" alone would be all users, or those who are authenticated.
+            // `a*` and `*a` are prefix and suffix; "*" alone would be all users, or the authenticated ones.
             if one.text() == "*" {
                 one.fail("\"*\" alone is not a name");
             }

@@ -15,7 +15,7 @@ const CERTIFICATES: [&str; 6] = [
 ];
 
 /// Checks the `tls` of a port of plain HTTP. With nothing but httpsRedirect it has the mode PASSTHROUGH.
-pub(super) fn check_plain(at: &Cursor<'_>) {
+pub(super) fn check_plaintext(at: &Cursor<'_>) {
     let [files @ .., _, _, _] = CERTIFICATES;
     let is_through = matches!(mode(at), "PASSTHROUGH" | "AUTO_PASSTHROUGH");
     if !is_through || !at.set_fields(&files).is_empty() {
@@ -36,7 +36,7 @@ pub(super) fn mode<'a>(at: &Cursor<'a>) -> &'a str {
     }
 }
 
-/// Checks what modes and versions want; warnings about ports are the caller's.
+/// Checks the requirements of modes and versions; warnings about ports are the caller's.
 pub(super) fn check(at: &Cursor<'_>) {
     let mode = mode(at);
     match mode {

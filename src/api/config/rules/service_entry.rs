@@ -54,7 +54,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
         workload_entry::texts(&endpoint);
         parts::labels(&endpoint.get("labels"));
     }
-    // Without a name in the request, or in TLS, nobody could tell the hosts apart.
+    // Without a name in the request, or in TLS, a proxy cannot tell the hosts apart.
     if hosts.list().len() > 1 && !matches!(resolution, "" | "NONE") {
         for port in spec.get("ports").items() {
             let protocol = port.get("protocol").text();
@@ -71,13 +71,13 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     );
 }
 
-fn sizes(spec: &Cursor<'_>) -> size::ServiceEntry {
+fn sizes(spec: &Cursor<'_>) -> size::EntrySizes {
     let length = |field| spec.get(field).list().len();
     let ports = spec.get("ports").items();
     let streams = ports.filter(|port| !is::is_http(port.get("protocol").text()));
     let endpoints = spec.get("endpoints").items();
     let plain = spec.get("addresses").texts();
-    size::ServiceEntry {
+    size::EntrySizes {
         hosts: length("hosts"),
         ports: length("ports"),
         streams: streams.count(),
@@ -151,7 +151,7 @@ fn fixed(spec: &Cursor<'_>) {
 
 fn dns(spec: &Cursor<'_>, resolution: &str) {
     let endpoints = spec.get("endpoints");
-    // A proxy resolves the hosts themselves, whatever workloads there are.
+    // A proxy resolves the hosts themselves, in spite of any workloads.
     if endpoints.is_empty() && !endpoints.is_broken() {
         for host in spec.get("hosts").items() {
             if host.text().starts_with('*') && is::wild(host.text()).is_none() {

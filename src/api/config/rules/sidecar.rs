@@ -1,4 +1,4 @@
-//! Sidecar: what a proxy listens on, and what it knows.
+//! Sidecar: a proxy's listeners, and the services that it knows.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -195,12 +195,12 @@ fn egress_hosts(hosts: &Cursor<'_>, own: &str) {
             good.push((at, namespace, host));
         }
     }
-    // All hosts are known by now: a wider one may stand behind the one that it covers.
+    // All hosts are known by now: a wider host may stand behind a host that it covers.
     let mut earlier = HashMap::new();
     for (at, namespace, host) in good {
         let own = known.get(namespace).and_then(|own| own.wider(host));
         let own = own.and_then(|other| written.get(&(namespace, other)).copied());
-        // What is taken out of all is not one more of them.
+        // A host of `~NAMESPACE` is excluded from all, so that the hosts of `*` do not make it redundant.
         let all = known
             .get("*")
             .filter(|_| namespace != "*" && !namespace.starts_with('~'));

@@ -13,7 +13,7 @@ const PATTERNS: [&str; 6] = [
     "%SUBSET_NAME%",
 ];
 
-/// Warns of a pattern that is none: it stays as it is, so that all clusters have one name.
+/// Warns of a pattern without operators: it stays as it is, so that all clusters have one name.
 pub(super) fn check(at: &Cursor<'_>) {
     let parts: Vec<&str> = at.text().split('%').collect();
     let Some(inner) = parts.get(1..parts.len().saturating_sub(1)) else {

@@ -1,4 +1,4 @@
-//! VirtualService: who it is for, and its three lists of rules.
+//! VirtualService: its hosts and gateways, and its three lists of routes.
 
 use std::collections::HashSet;
 
@@ -17,14 +17,14 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     let spec = &context.spec;
     let hosts = spec.get("hosts");
     let gateways = spec.get("gateways");
-    let whole = VirtualServiceFacts {
+    let facts = VirtualServiceFacts {
         // Gateways that cannot be read are a finding of their own; no host is blamed for them.
         only_gateways: gateways.is_broken()
             || !gateways.is_empty() && gateways.texts().all(|name| name != "mesh"),
         delegate: hosts.is_empty() && !hosts.is_broken(),
-        hosts: hosts.is_whole().then(|| Hosts::of(hosts.texts())),
+        hosts: hosts.is_readable().then(|| Hosts::of(hosts.texts())),
     };
-    if whole.delegate {
+    if facts.delegate {
         hosts.warn("without hosts it only serves as a delegate");
         for name in ["gateways", "tls", "tcp"] {
             if spec.has(name) {
@@ -32,7 +32,7 @@ pub(in crate::config) fn check(context: &Context<'_>) {
             }
         }
     }
-    names(&hosts, &whole);
+    names(&hosts, &facts);
     parts::gateways(&gateways);
     parts::export_to(
         &spec.get("exportTo"),
@@ -44,21 +44,21 @@ pub(in crate::config) fn check(context: &Context<'_>) {
     }
     let (http, tls, tcp) = (spec.get("http"), spec.get("tls"), spec.get("tcp"));
     http.items()
-        .for_each(|route| http_route::check(&route, &whole));
-    tls.items().for_each(|route| tls_route(&route, &whole));
+        .for_each(|route| http_route::check(&route, &facts));
+    tls.items().for_each(|route| tls_route(&route, &facts));
     tcp.items().for_each(|route| tcp_route(&route));
     for (rules, name) in [(&http, "http"), (&tls, "tls"), (&tcp, "tcp")] {
         unreached(rules, name);
     }
 }
 
-fn names(hosts: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
+fn names(hosts: &Cursor<'_>, facts: &VirtualServiceFacts<'_>) {
     let mut earlier = Hosts::default();
     for host in hosts.items() {
         let name = host.text();
-        if name == "*" && !whole.only_gateways {
+        if name == "*" && !facts.only_gateways {
             host.fail("\"*\" cannot be bound to the mesh gateway");
-        } else if !is_listener_name(name, whole) && !is::is_ip(name) && !host.check(is::wild(name))
+        } else if !is_listener_name(name, facts) && !is::is_ip(name) && !host.check(is::wild(name))
         {
             // A host that is invalid is reported once, and compared with none.
             continue;
@@ -71,7 +71,7 @@ fn names(hosts: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
 }
 
 /// `outbound_.PORT_.SUBSET_.HOST`, which gateways between networks have.
-fn is_listener_name(name: &str, whole: &VirtualServiceFacts<'_>) -> bool {
+fn is_listener_name(name: &str, facts: &VirtualServiceFacts<'_>) -> bool {
     let parts = || {
         let rest = name.strip_prefix("outbound_.")?;
         let (port, rest) = rest.split_once("_.")?;
@@ -81,7 +81,7 @@ fn is_listener_name(name: &str, whole: &VirtualServiceFacts<'_>) -> bool {
             && is::fqdn(host).is_none();
         right.then_some(())
     };
-    whole.only_gateways && parts().is_some()
+    facts.only_gateways && parts().is_some()
 }
 
 fn is_number_of_port(text: &str) -> bool {
@@ -90,32 +90,32 @@ fn is_number_of_port(text: &str) -> bool {
     digits && text.parse().is_ok_and(|number| is::port(number).is_none())
 }
 
-fn tls_route(route: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
+fn tls_route(route: &Cursor<'_>, facts: &VirtualServiceFacts<'_>) {
     let matches = route.get("match");
     matches.not_empty();
     for one in matches.items() {
         let names = one.get("sniHosts");
         names.not_empty();
         for name in names.items() {
-            sni(&name, whole);
+            sni(&name, facts);
         }
         parts::connection_match(&one);
     }
     destinations(route);
 }
 
-fn sni(at: &Cursor<'_>, whole: &VirtualServiceFacts<'_>) {
+fn sni(at: &Cursor<'_>, facts: &VirtualServiceFacts<'_>) {
     let name = at.text();
     if is::is_ip(name) {
         // Hosts, which are names, cover none.
         at.warn("an IP address is not sent as SNI");
         return;
     }
-    if !is_listener_name(name, whole) && !at.check(is::wild(name)) {
+    if !is_listener_name(name, facts) && !at.check(is::wild(name)) {
         return;
     }
     let covers = |hosts: &Hosts<'_>| hosts.covering(name).is_some();
-    if !whole.delegate && !whole.hosts.as_ref().is_none_or(covers) {
+    if !facts.delegate && !facts.hosts.as_ref().is_none_or(covers) {
         at.fail(format!("{} is not covered by hosts", quoted(name)));
     }
 }
@@ -150,8 +150,8 @@ fn unreached(rules: &Cursor<'_>, name: &str) {
             rule.unreachable(&format!("{name}[{first}] {why}"));
             continue;
         }
-        // It might match more, or less, than what could be read of it.
-        if !matches.is_whole() {
+        // Its unreadable parts might match more, or less.
+        if !matches.is_readable() {
             continue;
         }
         // Its delegate may leave requests to the next rules.
@@ -198,7 +198,7 @@ fn ranges(list: &Value) -> Value {
     list.as_array().map_or_else(|| list.clone(), spelled)
 }
 
-/// The same text for the same match, in whatever order it was written, and whatever it is called.
+/// Returns equal texts for equal matches, independent of the order of fields and of the name.
 fn canonical(one: &Value) -> String {
     fn write(value: &Value, top: bool, to: &mut String) {
         match value {

@@ -45,12 +45,12 @@ pub(super) fn texts(entry: &Cursor<'_>) {
     }
 }
 
-/// The number of places that it comes to, for each port that it serves.
+/// Returns the number of places that an entry counts for at each port that it serves.
 pub(super) fn places(entry: &Cursor<'_>) -> usize {
     size::endpoint(TEXTS.map(|field| entry.get(field).text()))
 }
 
-/// `known`: what a service calls its ports.
+/// `known` has the names of the service's ports.
 pub(super) fn ports(ports: &Cursor<'_>, known: Option<&HashSet<&str>>) {
     for (name, number) in ports.entries() {
         if number.check(is::label(name)) && known.is_some_and(|known| !known.contains(name)) {

@@ -11,9 +11,9 @@ use crate::wire::{DEEPEST, WireScalar};
 pub(super) const TYPED_STRUCTS: [&str; 2] = ["udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct"];
 
 impl Encoder {
-    /// The type that a TypedStruct names, and its fields, as Envoy makes them of it. `None`: it is taken as it is written, so that what
-    /// is wrong with it is told; so is one of a type that Envoy does not know, where it does not configure Envoy itself: extensions
-    /// may have types of their own. Envoy takes none within another.
+    /// Returns the type that a TypedStruct names, and its fields, as Envoy reads them. `None`: the TypedStruct stays as it is written,
+    /// so that its errors are reported, or it has a type that Envoy does not know, outside of `typed_config`: extensions may have types
+    /// of their own. Envoy does not unpack a TypedStruct within another.
     pub(super) fn typed_struct<'v>(
         &self,
         values: &'v Map<String, Json>,

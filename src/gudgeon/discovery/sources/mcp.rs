@@ -385,7 +385,7 @@ impl McpSources {
                 rules.remove(&collection, &name);
                 continue;
             };
-            let place = state.union.place(&collection, &name);
+            let place = state.union.source_of(&collection, &name);
             let source = place.and_then(|place| Some(state.sources.get(place)?.as_origin()));
             let origin = taken.origin.clone().or(source).unwrap_or_default();
             let (at, object) = ((&collection, &name), &taken.object);

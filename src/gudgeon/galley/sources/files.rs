@@ -185,7 +185,7 @@ fn opened(path: &Path, makes_services: bool) -> Directory {
         kubernetes::usable(kind, json)
     };
     match makes_services {
-        true => Directory::new(path, both).with_whole_objects(),
+        true => Directory::new(path, both).with_all_fields(),
         false => Directory::new(path, usable),
     }
 }

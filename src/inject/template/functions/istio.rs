@@ -142,7 +142,7 @@ fn ports(containers: &[Value], except: &str) -> Result<Value, TemplateError> {
         for port in ports.iter() {
             session::charge(1)?;
             if !matches!(walked(port, "Protocol")?.as_str(), Some("UDP" | "SCTP")) {
-                session::charge_made(session::ENTRY_BYTES)?;
+                session::charge_allocated(session::ENTRY_BYTES)?;
                 found.push(printed(&walked(port, "ContainerPort")?)?);
             }
         }

@@ -1,4 +1,4 @@
-//! Maps, JSON, and what asks what a value is.
+//! Maps, JSON, and tests of a value's type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Function] = &[
     Function("strdict", 0, MANY, |args| {
         let texts = pairs(args)?.into_iter().map(|(key, value)| {
             let text = printed(&value)?;
-            session::charge_made(text.len())?;
+            session::charge_allocated(text.len())?;
             Ok((key, Value::from(text)))
         });
         strings(texts.collect::<Result<_, TemplateError>>()?)
@@ -147,7 +147,7 @@ pub(super) fn tree(text: &str) -> Result<Option<serde_json::Value>, TemplateErro
         .bytes()
         .filter(|byte| matches!(byte, b',' | b'[' | b'{'));
     session::charge_elements(values.count().saturating_add(1), session::JSON_BYTES)?;
-    session::charge_made(text.len())?;
+    session::charge_allocated(text.len())?;
     Ok(serde_json::from_str(text).ok())
 }
 
@@ -199,7 +199,7 @@ fn pairs(args: &[Value]) -> Result<Entries, TemplateError> {
     for pair in args.chunks(2) {
         if let Some((key, rest)) = pair.split_first() {
             let key = printed(key)?;
-            session::charge_made(key.len())?;
+            session::charge_allocated(key.len())?;
             made.insert(
                 Arc::from(key),
                 rest.first().cloned().unwrap_or_else(|| Value::from("")),

@@ -136,9 +136,11 @@ fn counted(row: &Function) -> gotmpl::ValueFunc {
 /// held by the session, and was charged when it was made; a list is charged by its elements.
 fn charge_new(made: &Value) -> Result<(), TemplateError> {
     match made {
-        Value::String(text) if Arc::strong_count(text) == 1 => session::charge_made(text.len()),
+        Value::String(text) if Arc::strong_count(text) == 1 => {
+            session::charge_allocated(text.len())
+        }
         Value::Map(entries) if Arc::strong_count(entries) == 1 => {
-            session::charge_made(entries.len().saturating_mul(session::ENTRY_BYTES))
+            session::charge_allocated(entries.len().saturating_mul(session::ENTRY_BYTES))
         }
         Value::Nil
         | Value::Bool(_)

@@ -93,7 +93,7 @@ fn bounds(alternative: &str) -> Option<Vec<Bound<'_>>> {
     }
 }
 
-/// Up to the next blank or comma, and what follows.
+/// Returns the text up to the next blank or comma, and the rest.
 fn word(text: &str) -> (&str, &str) {
     let end = text.find(|letter: char| letter == ',' || letter.is_whitespace());
     text.split_at(end.unwrap_or(text.len()))

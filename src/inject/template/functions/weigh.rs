@@ -6,7 +6,7 @@ use gotmpl::{TemplateError, Value};
 
 use super::{MAX_OUTPUT, session, within, wrong};
 
-/// Calls that wrap an argument: one that is printed, one that is a format, one that is compared.
+/// Calls that wrap an argument: a printed one, a format, a compared one.
 pub(in crate::template) const TEXT: &str = " text";
 pub(in crate::template) const FORMAT: &str = " format";
 pub(in crate::template) const SCALAR: &str = " scalar";
@@ -79,11 +79,11 @@ fn weigh(value: &Value) -> Result<usize, TemplateError> {
     }
     session::charge_bytes(counter.0)?;
     // The value is printed into a text of its own, which counts as well.
-    session::charge_made(counter.0)?;
+    session::charge_allocated(counter.0)?;
     Ok(counter.0)
 }
 
-/// Go prints a struct by its fields, which nobody writes into YAML; here an object has no text.
+/// Go prints a struct by its fields, which is no use in YAML; here an object has no text.
 fn check_printable(value: &Value) -> Result<(), TemplateError> {
     match value {
         Value::Function(_) => Err(wrong(
@@ -155,7 +155,7 @@ pub(super) fn format(args: &[Value]) -> Result<Value, TemplateError> {
         }
         within(wide)?;
         session::charge_bytes(wide)?;
-        session::charge_made(wide)?;
+        session::charge_allocated(wide)?;
     }
     Ok(value)
 }

@@ -8,6 +8,7 @@ use api::model::{ClusterId, Endpoint, EndpointAddress, EndpointShards, Port, Res
 
 use super::ServiceCandidate;
 use crate::aggregate::report::Report;
+use crate::aggregate::service_entry::KIND;
 
 /// Merges the services: the oldest one, with the addresses, accounts and endpoints of the others.
 pub(super) fn service(
@@ -69,11 +70,11 @@ pub(super) fn shards(
 fn names<'a>(oldest: &'a Service, other: &'a Service) -> BTreeMap<&'a Arc<str>, &'a Arc<str>> {
     let ports = other.ports.iter();
     ports
-        .filter_map(|port| Some((&port.name, &meant(oldest, port)?.name)))
+        .filter_map(|port| Some((&port.name, &matching_port(oldest, port)?.name)))
         .collect()
 }
 
-fn meant<'a>(oldest: &'a Service, port: &Port) -> Option<&'a Port> {
+fn matching_port<'a>(oldest: &'a Service, port: &Port) -> Option<&'a Port> {
     let by_name = oldest.ports.iter().find(|one| one.name == port.name);
     by_name.or_else(|| oldest.ports.iter().find(|one| one.number == port.number))
 }
@@ -93,7 +94,7 @@ pub(super) fn differences<'a>(
     used.into_iter().flat_map(move |(first, entry)| {
         let host = &other.service.key.hostname;
         let (namespace, name) = &first.key;
-        let older = format!("ServiceEntry {namespace}/{name}, which is older");
+        let older = format!("{KIND} {namespace}/{name}, which is older");
         let (one, two) = (oldest.service.resolution, other.service.resolution);
         let resolution = (one != two).then(|| {
             format!(
@@ -119,7 +120,7 @@ pub(super) fn differences<'a>(
         let all = resolution.into_iter().chain(ports);
         all.map(|message| Report {
             source: other.source.clone(),
-            kind: "ServiceEntry",
+            kind: KIND,
             namespace: entry.key.0.clone(),
             name: entry.key.1.clone(),
             message,

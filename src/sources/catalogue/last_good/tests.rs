@@ -6,7 +6,7 @@ use super::*;
 struct Script;
 
 impl Content for Script {
-    type Place = String;
+    type Location = String;
     type Id = String;
     type Version = String;
     type Findings = ();

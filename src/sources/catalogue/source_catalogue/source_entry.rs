@@ -177,7 +177,7 @@ pub(super) fn is_noted<V: StoredForm>(candidate: &Candidate<InPlaces<V>>) -> boo
 }
 
 impl ConfigReport {
-    /// `first`: the origin of the one that is served in its place.
+    /// Adds an entry. `first` is the origin of the object that is served in its place.
     pub(super) fn add<V: StoredForm>(
         &mut self,
         candidate: &Candidate<InPlaces<V>>,

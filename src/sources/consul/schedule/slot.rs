@@ -12,7 +12,7 @@ const BOUNDS: Bounds = Bounds {
     most: Duration::from_secs(30),
 };
 
-/// The time after which checks are asked for again that Consul refused: a token that is exchanged may be refused for a moment,
+/// The time after which refused checks are queried again: a token that is exchanged may be refused for a moment,
 /// and a service without its checks is served whether it is well or not. A waiting query ends within a minute, so that they are
 /// back within two. Chosen: two requests more in that time and for that service.
 const RECHECK: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct QuerySlot {
     pub(super) way: QueryPath,
-    /// When its checks were refused, while the catalog is asked instead.
+    /// The time at which its checks were refused, while the catalog is queried instead.
     pub(super) refused: Option<Duration>,
     pub(super) index: u64,
     /// Has a waiting query; else it is read in turn.

@@ -182,7 +182,7 @@ fn core(
 
 /// Only trims the Ingress: the transformation to Gateway and VirtualService reports its faults.
 fn ingress(mut value: Json, namespace: &str) -> Arc<str> {
-    place(&mut value, namespace);
+    set_namespace(&mut value, namespace);
     trimmed(&value)
 }
 
@@ -190,19 +190,19 @@ fn ingress(mut value: Json, namespace: &str) -> Arc<str> {
 fn secret(value: Json) -> Result<DecodedObject, String> {
     let read: SecretData = serde_json::from_value(value)
         .map_err(|_| "its data is not base64, or its stringData no text".to_owned())?;
-    let found = read.whole()?;
+    let found = read.usable()?;
     Ok(found.map_or(DecodedObject::Nothing, DecodedObject::Credential))
 }
 
 fn cluster<T: DeserializeOwned>(mut value: Json, namespace: &str) -> Result<Arc<T>, String> {
-    place(&mut value, namespace);
+    set_namespace(&mut value, namespace);
     serde_json::from_value(value)
         .map(Arc::new)
         .map_err(|error| error.to_string())
 }
 
 /// Sets the namespace of an object without one.
-fn place(value: &mut Json, namespace: &str) {
+fn set_namespace(value: &mut Json, namespace: &str) {
     let Some(Json::Object(metadata)) = value.get_mut("metadata") else {
         return;
     };

@@ -62,7 +62,7 @@ impl FilesObjects for FileObjects {
         })?;
         let mut entries = read.entries;
         for entry in &mut entries {
-            self.keep_pointer(entry);
+            self.share_equal_version(entry);
         }
         self.catalogue.put(place, entries);
         self.unread.put(place, read.foreign);
@@ -106,7 +106,7 @@ impl FileObjects {
     }
 
     /// Makes a version keep the pointer of an equal earlier one, so readers need not compare.
-    fn keep_pointer(&self, entry: &mut SourceEntry<FileVersion>) {
+    fn share_equal_version(&self, entry: &mut SourceEntry<FileVersion>) {
         let before = self.catalogue.get(&entry.checked.id);
         if let Some((new, before)) = entry.checked.content.as_mut().zip(before)
             && new.decoded == before.decoded
@@ -221,7 +221,7 @@ impl FileObjects {
                 }
             }
             CatalogueChange::Moved(..) => {}
-            // A kind that nobody reads may share its name with one that discovery does.
+            // A kind that is not read may share its name with one that discovery reads.
             CatalogueChange::Gone(id) => {
                 let kind = any_kind_of(id.collection);
                 if kind.is_none_or(|kind| kind.check != Check::Unused) {

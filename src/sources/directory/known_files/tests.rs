@@ -23,7 +23,7 @@ struct RecordedReads {
 }
 
 impl FileReader for RecordedReads {
-    fn is_wanted(&self, below: &Path) -> bool {
+    fn must_read(&self, below: &Path) -> bool {
         self.wanted.is_some_and(|wanted| below == Path::new(wanted))
     }
 

@@ -26,7 +26,7 @@ pub(crate) use self::object::check_as_stored;
 use self::object::place;
 pub use self::settings::{ServerUpdate, WatchSettings};
 use self::status_repairs::Analysis;
-use self::validating::Validating;
+use self::validating::PendingValidation;
 use self::watched_object::WatchedObject;
 use self::watching::{NumberedChanges, Watching};
 use super::connect::Cluster;
@@ -45,7 +45,7 @@ use crate::panics::RestartingTasks;
 const SLICE: usize = 100;
 const SLICE_BYTES: usize = LONG_BYTES;
 
-/// The cause that is told of an object which is left out.
+/// The cause for an object that is left out.
 const NO_ROOM: &str = "have no room for it: its namespace holds more of this kind than others do";
 
 /// A kind that is watched.
@@ -84,8 +84,8 @@ pub struct ConfigWatcher {
     to: mpsc::Sender<NumberedChanges>,
     updates: mpsc::Receiver<NumberedChanges>,
     pending: Option<Pending>,
-    /// A long object that is validated on another thread; what comes after it waits.
-    validating: Option<Validating>,
+    /// A long object that is validated on another thread; later changes wait.
+    validating: Option<PendingValidation>,
     /// Pending status writes, if `analysis` is on.
     analysis: Option<Analysis>,
     synced: bool,
@@ -99,7 +99,7 @@ impl ConfigWatcher {
     /// Reads it from now on.
     #[must_use]
     pub fn start(cluster: Cluster, settings: WatchSettings) -> Self {
-        // Room for one: what comes meanwhile is one change when it is asked for.
+        // Room for one: changes that come meanwhile are received as one.
         let (to, updates) = mpsc::channel(1);
         let services = settings.services;
         let again = Some(settings.recheck_interval);
@@ -196,7 +196,7 @@ impl ConfigWatcher {
     /// Waits for a change of objects or of freshness. Cancel-safe.
     pub async fn changed(&mut self) -> ServerUpdate {
         loop {
-            // What follows a long object waits for it, so that changes are applied in the order of the watch.
+            // Later changes wait for a long object, so that all are applied in the order of the watch.
             if let Some(validating) = &mut self.validating {
                 let checked = validating.end().await;
                 self.validated(checked);
@@ -440,7 +440,9 @@ impl ConfigWatcher {
             let key = key.clone();
             move || object::checked(collection, &resource, &key, &text, usable)
         };
-        self.validating = Some(Validating::begin(collection, resource, key, object, checks));
+        self.validating = Some(PendingValidation::begin(
+            collection, resource, key, object, checks,
+        ));
     }
 
     /// Puts a long object, as it was validated.

@@ -40,7 +40,7 @@ pub(super) fn checked(
     });
     match read {
         Ok(fields) => {
-            let value = whole(resource, id.kind(), fields);
+            let value = with_type(resource, id.kind(), fields);
             let checked = check_served(&value);
             checked
                 .and_then(|checked| form.stored(checked, &value))
@@ -94,17 +94,17 @@ pub(super) fn refused(
 }
 
 /// Adds `apiVersion` and `kind`, which the items of a list lack.
-fn whole(resource: &Resource, kind: &str, fields: Map<String, Json>) -> Json {
+fn with_type(resource: &Resource, kind: &str, fields: Map<String, Json>) -> Json {
     let Resource { group, version, .. } = resource;
     let api_version = match *group {
         "" => (*version).to_owned(),
         group => format!("{group}/{version}"),
     };
-    let mut whole = Map::new();
-    whole.insert("apiVersion".to_owned(), api_version.into());
-    whole.insert("kind".to_owned(), kind.into());
-    whole.extend(fields);
-    Json::Object(whole)
+    let mut object = Map::new();
+    object.insert("apiVersion".to_owned(), api_version.into());
+    object.insert("kind".to_owned(), kind.into());
+    object.extend(fields);
+    Json::Object(object)
 }
 
 #[cfg(test)]

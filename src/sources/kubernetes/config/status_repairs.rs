@@ -1,5 +1,5 @@
-//! Objects whose statuses are written, with what was found of each: a status that somebody overwrites is repaired without another
-//! look at the object.
+//! Objects whose statuses are written, each with its findings: a status that another writer overwrites is repaired without another
+//! check of the object.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Analysis {
         }
     }
 
-    /// Writes what was found of an object.
+    /// Writes the findings about an object into its status.
     pub(super) fn put(
         &mut self,
         resource: Resource,
@@ -79,7 +79,7 @@ impl Analysis {
     }
 }
 
-/// The least time between two repairs of a status that somebody else writes as well.
+/// The least time between two repairs of a status that another writer changes as well.
 const BETWEEN_REPAIRS: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use crate::kind::{Key, Resource};
 
 /// An object whose text is being validated.
 #[derive(Debug)]
-pub(super) struct Validating {
+pub(super) struct PendingValidation {
     pub(super) collection: &'static str,
     pub(super) resource: Resource,
     pub(super) key: Key,
@@ -20,7 +20,7 @@ pub(super) struct Validating {
     checked: JoinHandle<CheckedObject<ConfigVersion>>,
 }
 
-impl Validating {
+impl PendingValidation {
     pub(super) fn begin(
         collection: &'static str,
         resource: Resource,

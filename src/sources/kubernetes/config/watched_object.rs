@@ -24,7 +24,7 @@ pub(super) struct WatchedObject {
     pub(super) generation: i64,
     /// `status.validationMessages`.
     pub(super) messages: Option<Box<RawValue>>,
-    /// `status.conditions` of what is neither a definition nor a pod.
+    /// `status.conditions` of an object that is neither a definition nor a pod.
     pub(super) conditions: Option<Box<RawValue>>,
     /// The object's text until it is taken: each text is decoded once.
     text: Mutex<Option<Box<str>>>,
@@ -37,7 +37,7 @@ impl PartialEq for WatchedObject {
     }
 }
 
-/// An object as it is watched. With its status it is another one when somebody writes its messages or conditions.
+/// An object as it is watched. With its status it differs after a write of its messages or conditions.
 #[derive(Debug)]
 pub(super) struct Watched<const WITH_STATUS: bool>(pub(super) Arc<WatchedObject>);
 
@@ -69,8 +69,8 @@ impl<const WITH_STATUS: bool> Kind for Watched<WITH_STATUS> {
         self.0.size()
     }
 
-    /// It may be refused, and the last good version is served on then. Nobody knows yet.
-    fn keeps_last(&self) -> bool {
+    /// The object may be refused, and then the last good version is served on; that is not known yet.
+    fn keeps_last_good(&self) -> bool {
         true
     }
 }

@@ -6,7 +6,7 @@ use std::env;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use api::yaml::{self, Limits, Node, Plain, Value};
+use api::yaml::{self, Limits, Node, ResolvedScalar, Value};
 use kube::config::Kubeconfig;
 use serde_json::Value as Json;
 
@@ -40,7 +40,7 @@ pub(super) fn find(file: Option<&Path>) -> Result<Kubeconfig, CannotConnect> {
     merged(&listed)
 }
 
-/// Merges the files that exist. As kubectl does, one that does not is skipped while there is another.
+/// Merges the files that exist. Like kubectl, it skips a missing file while there is another.
 fn merged(files: &[PathBuf]) -> Result<Kubeconfig, CannotConnect> {
     let mut all = None;
     let mut missing = None;
@@ -125,10 +125,12 @@ fn too_large() -> String {
 /// Converts YAML to JSON. A kubeconfig has no numbers: a plain scalar that looks like one is a name, a token or a password.
 fn json(node: &Node) -> Json {
     match &node.value {
-        Value::Scalar(scalar) => match scalar.plain() {
-            Plain::Null => Json::Null,
-            Plain::Bool(value) => Json::Bool(value),
-            Plain::Int(_) | Plain::Float(_) | Plain::Text => Json::String(scalar.text.clone()),
+        Value::Scalar(scalar) => match scalar.resolve() {
+            ResolvedScalar::Null => Json::Null,
+            ResolvedScalar::Bool(value) => Json::Bool(value),
+            ResolvedScalar::Int(_) | ResolvedScalar::Float(_) | ResolvedScalar::Text => {
+                Json::String(scalar.text.clone())
+            }
         },
         Value::List(items) => items.iter().map(json).collect(),
         Value::Map(entries) => {

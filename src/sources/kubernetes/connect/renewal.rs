@@ -39,7 +39,7 @@ impl CredentialOrigin {
         (!files.is_empty()).then_some(Self::Files(files))
     }
 
-    /// Returns what tells a file from the one that replaces it; of a program nothing tells it.
+    /// Returns the stamps that tell files from their replacements; `None` for a program.
     fn stamps(&self) -> Option<Vec<FileStamp>> {
         let Self::Files(files) = self else {
             return None;
@@ -57,7 +57,7 @@ type FileStamp = Option<(u64, i64, i64, u64)>;
 
 /// The last look at credentials.
 #[derive(Debug)]
-struct Look {
+struct CredentialCheck {
     at: Option<Instant>,
     stamps: Option<Vec<FileStamp>>,
 }
@@ -70,8 +70,8 @@ struct Renewal {
     token: Option<Arc<TokenFile>>,
     origin: Option<CredentialOrigin>,
     client: Mutex<kube::Client>,
-    /// Locked while somebody looks.
-    look: Arc<tokio::sync::Mutex<Look>>,
+    /// Locked during a look at the credentials.
+    look: Arc<tokio::sync::Mutex<CredentialCheck>>,
 }
 
 /// Returns a client for a configuration, which renews the credentials if they are of files or programs.
@@ -97,7 +97,10 @@ pub(super) fn renewing(mut config: Config, address: &str) -> Result<kube::Client
         token,
         origin,
         client: Mutex::new(first),
-        look: Arc::new(tokio::sync::Mutex::new(Look { at: None, stamps })),
+        look: Arc::new(tokio::sync::Mutex::new(CredentialCheck {
+            at: None,
+            stamps,
+        })),
     });
     let service = service_fn(move |request| Arc::clone(&renewal).send(request));
     Ok(kube::Client::new(service, namespace))
@@ -124,7 +127,7 @@ impl Renewal {
         sent
     }
 
-    /// Looks at the credentials beside the request that failed, which is tried again by whoever sent it.
+    /// Looks at the credentials beside the request that failed, which its sender tries again.
     fn renew(self: &Arc<Self>) {
         let (Some(_), Ok(mut look)) = (&self.origin, Arc::clone(&self.look).try_lock_owned())
         else {
@@ -146,7 +149,7 @@ impl Renewal {
         });
     }
 
-    fn look(&self, look: &mut Look) {
+    fn look(&self, look: &mut CredentialCheck) {
         let stamps = self.origin.as_ref().and_then(CredentialOrigin::stamps);
         // Unchanged files hold the refused credentials: a new client would only lose the open connections.
         if stamps.is_some() && stamps == look.stamps {

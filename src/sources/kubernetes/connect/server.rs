@@ -4,8 +4,8 @@ use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use kube::config::Config;
 
-/// Returns the URL as client-go reads it: a `host:port` alone is one of HTTP, or of HTTPS where something of TLS is configured. kube
-/// takes everything that looks like a part of a URL, and fails at each request.
+/// Returns the URL as client-go reads it: a `host:port` alone means HTTP, or HTTPS if a setting of TLS is configured. kube takes
+/// any text that looks like a part of a URL, and fails at each request.
 ///
 /// # Errors
 /// It is neither a URL nor a host:port pair.
@@ -32,7 +32,7 @@ pub(super) fn url(config: &Config) -> Result<Uri, String> {
     ))
 }
 
-/// Returns true if a host is named, and no port or one that exists: hyper takes the default port in place of one out of range.
+/// Returns true if a host is named, and no port or a valid one: hyper takes the default port in place of one out of range.
 fn is_usable(authority: &Authority) -> bool {
     let host = authority.host();
     let port = authority.as_str().rsplit_once(host);

@@ -1,4 +1,4 @@
-//! The file of a token, which somebody else writes anew before it expires.
+//! The file of a token, which another program writes anew before it expires.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

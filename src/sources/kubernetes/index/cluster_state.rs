@@ -94,7 +94,7 @@ pub(super) struct ClusterState {
     error: Option<Arc<str>>,
 }
 
-/// The cause that is told of an object which is left out.
+/// The cause for an object that is left out.
 const NO_ROOM: &str =
     "there is no room for it: its namespace holds more of this kind than others do";
 

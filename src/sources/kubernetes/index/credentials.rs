@@ -1,4 +1,4 @@
-//! Secrets with certificates, each of them looked for by its name: nothing else of what a cluster keeps secret is read.
+//! Secrets with certificates, each looked up by its name: no other Secret of a cluster is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub struct FoundCredentials {
     pub resolved: WantedCredentials,
 }
 
-/// A Secret that was asked for.
+/// A Secret that was requested.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(from = "RawNamedSecret")]
 struct NamedSecret {
@@ -80,7 +80,7 @@ enum CredentialEvent {
     Refused,
 }
 
-/// One that is looked for.
+/// A Secret that is looked up.
 struct SecretLookup {
     /// Distinguishes lookups of the same name.
     generation: u64,
@@ -96,8 +96,8 @@ struct SecretLookups {
     generation: u64,
 }
 
-/// Looks for the Secrets that are wanted, as they change, and tells what there is, for as long as somebody listens. One that is
-/// not whole is said to be so, and is served as it was.
+/// Looks up the wanted Secrets, follows their changes, and emits the state for as long as there is a receiver. An incomplete Secret
+/// is reported, and its last good version is served.
 pub async fn credentials(
     cluster: Cluster,
     pace: WatchTiming,
@@ -159,7 +159,7 @@ impl SecretLookups {
                     Arc::make_mut(&mut found.all).remove(key);
                 }
             }
-            // Of what is not looked for it is known that nothing comes.
+            // A Secret beyond the limit is not looked up, and counts as resolved.
             for key in wanted.difference(&watched) {
                 is_modified |= found.resolved.insert(key.clone());
             }
@@ -204,7 +204,7 @@ impl SecretLookups {
             return;
         }
         let (namespace, name) = key;
-        let whole: Result<Option<Arc<Credential>>, String> = match event {
+        let usable: Result<Option<Arc<Credential>>, String> = match event {
             CredentialEvent::Refused => {
                 tracing::warn!(
                     "cannot read secret {namespace}/{name}: the account has no right to it"
@@ -212,9 +212,9 @@ impl SecretLookups {
                 Ok(None)
             }
             CredentialEvent::Read(None) => Ok(None),
-            CredentialEvent::Read(Some(secret)) => secret.data.whole(),
+            CredentialEvent::Read(Some(secret)) => secret.data.usable(),
         };
-        let (change, broken) = match whole {
+        let (change, broken) = match usable {
             Ok(change) => (change, None),
             Err(why) => {
                 tracing::warn!("cannot use secret {namespace}/{name}: {why}");

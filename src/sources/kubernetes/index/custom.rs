@@ -63,7 +63,7 @@ impl<T: ConfigurationKind> Kind for Custom<T> {
     }
 
     /// The last good version is served on in place of a refused one.
-    fn keeps_last(&self) -> bool {
+    fn keeps_last_good(&self) -> bool {
         self.read.is_err()
     }
 }
@@ -76,7 +76,7 @@ pub(super) const fn newest(versions: &'static [&'static str]) -> &'static str {
     }
 }
 
-/// Returns the `apiVersion` that objects of a kind are shown with, whatever version the server has them in.
+/// Returns the `apiVersion` that objects of a kind are shown with, independent of the server's version.
 pub(super) fn api_version<T: ConfigurationKind>() -> String {
     format!("{}/{}", T::GROUP, newest(T::VERSIONS))
 }
@@ -127,7 +127,7 @@ impl<T: ConfigurationKind> From<RawObject> for Custom<T> {
 const OBJECT_BYTES: usize = 500;
 const VALUE_BYTES: usize = 48;
 
-/// Estimates what an object takes: a short text may be a large object.
+/// Estimates the bytes of an object: a short text may be a large object.
 fn size<T>(text: &str, count: ValueCount, read: &Result<T, Refusal>) -> usize {
     let all = [
         text.len(),
@@ -168,7 +168,7 @@ struct InServer;
 type KindAndName = (&'static str, Arc<Key>);
 
 impl Content for InServer {
-    type Place = KindAndName;
+    type Location = KindAndName;
     type Id = KindAndName;
     type Version = AnyConfigured;
     type Findings = Refusal;
@@ -195,7 +195,7 @@ pub(super) struct Configs {
     cluster: ClusterId,
     catalogue: Catalogue<InServer>,
     configuration: Configuration,
-    /// Made when it is asked for after a change.
+    /// Built by the first call after a change.
     origins: Option<Origins>,
 }
 

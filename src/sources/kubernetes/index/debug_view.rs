@@ -170,7 +170,10 @@ fn check(api_version: &str, kind: &str, metadata: &Value, spec: &Value) -> Check
     let used = object.filter(|_| is_accepted);
     Checked {
         is_accepted,
-        notes: used.as_ref().map(config::kept_notes_of).unwrap_or_default(),
+        notes: used
+            .as_ref()
+            .map(config::limited_notes_of)
+            .unwrap_or_default(),
         findings,
     }
 }

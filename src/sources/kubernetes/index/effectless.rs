@@ -75,7 +75,7 @@ pub(super) fn resources() -> impl Iterator<Item = (usize, Resource, &'static [&'
 pub(super) struct EffectlessObject {
     key: Key,
     stored: Arc<StoredSpec>,
-    /// The index of the kind that the object says it is of, and what the rules find. It is read where the object is
+    /// The index of the object's kind, and the findings of the rules. They are read where the object is
     /// decoded, beside the event loop: a list of thousands arrives as one change.
     checked: Option<(usize, Option<Refusal>)>,
 }
@@ -127,7 +127,7 @@ impl StoredSpec {
         match &self.spec {
             Ok(spec) => serde_json::from_str(spec).map_err(|error| error.to_string()),
             Err(length) => Err(format!(
-                "{length} bytes of what has no effect: more than {SPEC} are not kept"
+                "a spec without effect has {length} bytes: more than {SPEC} are not kept"
             )),
         }
     }
@@ -183,7 +183,7 @@ fn index(api_version: &Value, kind: &Value) -> Option<usize> {
     kinds.position(|one| *kind == one.kind.kind && group == one.kind.group)
 }
 
-/// An object with what the rules find about it.
+/// An object with the findings of the rules.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CheckedEffectless {
     pub(super) object: Arc<StoredSpec>,
@@ -349,7 +349,7 @@ mod tests {
         );
         assert!(small.size() > SPEC);
         let large = of(SPEC - 10);
-        let message = "16385 bytes of what has no effect: more than 16384 are not kept";
+        let message = "a spec without effect has 16385 bytes: more than 16384 are not kept";
         assert_eq!(large.stored.spec(), Err(message.to_owned()));
         assert!(large.size() < 1024);
     }

@@ -1,4 +1,4 @@
-//! A Service becomes a service, and what its slices name becomes its endpoints.
+//! A Service becomes a service, and the addresses of its slices become endpoints.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use api::size;
 use super::links::LookupTarget;
 use super::names::Names;
 use super::tables::Tables;
-use super::wire::{self, EndpointSubset, Place};
+use super::wire::{self, BackendAddress, EndpointSubset};
 use super::workload;
 use crate::kind::Key;
 
@@ -84,12 +84,12 @@ pub(super) struct ServiceEndpoints {
     /// The number of addresses, and of those used, if there are more than the limit.
     pub(super) crowded: Option<(usize, usize)>,
     /// Port names, if the endpoints have none of the service's ports.
-    pub(super) strange: Option<Strange>,
+    pub(super) mismatch: Option<PortMismatch>,
 }
 
 /// The first names of ports.
 #[derive(Debug)]
-pub(super) struct Strange {
+pub(super) struct PortMismatch {
     /// Port names of the slices, or of the Endpoints.
     theirs: Vec<Arc<str>>,
     /// Port names of the service.
@@ -99,9 +99,9 @@ pub(super) struct Strange {
 impl ServiceEndpoints {
     /// Returns a message if addresses exceed the limit, or if no port name matches.
     pub(super) fn problem(&self) -> Option<Arc<str>> {
-        if let Some(Strange { theirs, own }) = &self.strange {
+        if let Some(PortMismatch { theirs, own }) = &self.mismatch {
             let message = format!(
-                "no endpoints: what is written for it has ports named {}, and its own are named {}",
+                "no endpoints: the addresses have ports named {}, and the Service has ports named {}",
                 quoted(theirs),
                 quoted(own)
             );
@@ -150,7 +150,7 @@ pub(super) fn of(lookup: Lookup<'_>, service: &wire::Service) -> ServiceEndpoint
         seen: 0,
         used: 0,
         others: BTreeSet::new(),
-        places: ServiceEndpoints::default(),
+        outcome: ServiceEndpoints::default(),
     };
     if let Some(name) = &service.external_name {
         gathered.external(name);
@@ -160,10 +160,10 @@ pub(super) fn of(lookup: Lookup<'_>, service: &wire::Service) -> ServiceEndpoint
     let EndpointCollector {
         seen, used, others, ..
     } = gathered;
-    let mut places = gathered.places;
-    places.crowded = (used < seen).then_some((seen, used));
-    let is_strange = seen == 0 && !others.is_empty() && !service.ports.is_empty();
-    places.strange = is_strange.then(|| Strange {
+    let mut outcome = gathered.outcome;
+    outcome.crowded = (used < seen).then_some((seen, used));
+    let is_mismatch = seen == 0 && !others.is_empty() && !service.ports.is_empty();
+    outcome.mismatch = is_mismatch.then(|| PortMismatch {
         theirs: others.into_iter().take(NAMES).collect(),
         own: service
             .ports
@@ -172,8 +172,8 @@ pub(super) fn of(lookup: Lookup<'_>, service: &wire::Service) -> ServiceEndpoint
             .map(|port| Arc::clone(&port.name))
             .collect(),
     });
-    let endpoints = &mut places.endpoints;
-    // One that is moved from slice to slice is in both for a while: the better of the two counts.
+    let endpoints = &mut outcome.endpoints;
+    // An endpoint that is moved from slice to slice is in both for a while: the better of the two counts.
     let rank = |endpoint: &Endpoint| match endpoint.health {
         Health::Ready => 0,
         Health::Terminating => 1,
@@ -189,7 +189,7 @@ pub(super) fn of(lookup: Lookup<'_>, service: &wire::Service) -> ServiceEndpoint
     endpoints
         .dedup_by(|a, b| a.address == b.address && a.port == b.port && a.port_name == b.port_name);
     endpoints.sort();
-    places
+    outcome
 }
 
 struct EndpointCollector<'a> {
@@ -204,7 +204,7 @@ struct EndpointCollector<'a> {
     used: usize,
     /// Names of ports that the endpoints have and the service lacks.
     others: BTreeSet<Arc<str>>,
-    places: ServiceEndpoints,
+    outcome: ServiceEndpoints,
 }
 
 impl<'a> EndpointCollector<'a> {
@@ -213,7 +213,7 @@ impl<'a> EndpointCollector<'a> {
             .parse()
             .map_or_else(|_| EndpointAddress::Name(name.into()), EndpointAddress::Ip);
         let ports = self.service.ports.iter();
-        self.places
+        self.outcome
             .endpoints
             .extend(ports.map(|port| Endpoint::new(address.clone(), port.number, &port.name)));
     }
@@ -225,8 +225,8 @@ impl<'a> EndpointCollector<'a> {
         for slice in tables.slices_of(&self.service.key) {
             any = true;
             let ports = self.ports(&slice.subset);
-            for place in &slice.subset.places {
-                self.place(&ports, place, place.health);
+            for address in &slice.subset.addresses {
+                self.add(&ports, address, address.health);
             }
         }
         let endpoints = tables.endpoints.get(&self.service.key);
@@ -236,13 +236,13 @@ impl<'a> EndpointCollector<'a> {
             .flat_map(|one| &one.subsets)
         {
             let ports = self.ports(subset);
-            for place in &subset.places {
+            for address in &subset.addresses {
                 let health = if self.service.publishes_not_ready {
                     Health::Ready
                 } else {
-                    place.health
+                    address.health
                 };
-                self.place(&ports, place, health);
+                self.add(&ports, address, health);
             }
         }
     }
@@ -254,7 +254,7 @@ impl<'a> EndpointCollector<'a> {
             Some((Arc::clone(name), *number))
         };
         let own: Vec<_> = subset.ports.iter().filter_map(own).collect();
-        if own.is_empty() && !subset.places.is_empty() {
+        if own.is_empty() && !subset.addresses.is_empty() {
             let others = subset.ports.iter().map(|(name, _)| Arc::clone(name));
             self.others.extend(others.take(NAMES));
         }
@@ -262,7 +262,7 @@ impl<'a> EndpointCollector<'a> {
     }
 
     /// Each costs as much as if it served all ports: an endpoint is in the cluster of each port.
-    fn place(&mut self, ports: &[(Arc<str>, u16)], place: &Place, health: Health) {
+    fn add(&mut self, ports: &[(Arc<str>, u16)], address: &BackendAddress, health: Health) {
         if ports.is_empty() {
             return;
         }
@@ -275,21 +275,21 @@ impl<'a> EndpointCollector<'a> {
         };
         self.room = room;
         self.used += 1;
-        let filled = self.filled(place, health);
+        let filled = self.filled(address, health);
         let served = ports.iter().map(|(name, number)| Endpoint {
             port: *number,
             port_name: Arc::clone(name),
             ..filled.clone()
         });
-        self.places.endpoints.extend(served);
+        self.outcome.endpoints.extend(served);
     }
 
     /// Builds an endpoint, except for its port.
-    fn filled(&mut self, place: &Place, health: Health) -> Endpoint {
+    fn filled(&mut self, address: &BackendAddress, health: Health) -> Endpoint {
         let tables = self.lookup.tables;
-        let mut endpoint = Endpoint::new(EndpointAddress::Ip(place.address), 0, "");
+        let mut endpoint = Endpoint::new(EndpointAddress::Ip(address.address), 0, "");
         endpoint.health = health;
-        if let Some(pod) = self.pod(place) {
+        if let Some(pod) = self.pod(address) {
             endpoint.labels = Arc::clone(&pod.labels);
             endpoint.locality = pod.locality.clone();
             endpoint.network = pod.network.clone();
@@ -298,44 +298,46 @@ impl<'a> EndpointCollector<'a> {
             endpoint.pod = Some(format!("{}/{}", pod.key.namespace, pod.key.name).into());
             endpoint.workload = pod.owner.clone();
         } else {
-            let named = place.pod.as_ref();
+            let named = address.pod.as_ref();
             endpoint.unknown_pod =
                 named.map(|pod| format!("{}/{}", pod.namespace, pod.name).into());
             // Without a pod the namespace gives the network, so that a change of its label must reach this
             // service.
             let namespace = &self.service.key.namespace;
-            self.places
+            self.outcome
                 .targets
                 .insert(LookupTarget::Namespace(namespace.clone()));
             endpoint.network = workload::of_namespace(tables, namespace);
         }
         if endpoint.locality.is_unknown() {
-            endpoint.locality = self.locality(tables, place);
+            endpoint.locality = self.locality(tables, address);
         }
         endpoint
     }
 
-    fn pod(&mut self, place: &Place) -> Option<&'a Workload> {
-        if let Some(pod) = &place.pod {
-            self.places.targets.insert(LookupTarget::Pod(pod.clone()));
+    fn pod(&mut self, address: &BackendAddress) -> Option<&'a Workload> {
+        if let Some(pod) = &address.pod {
+            self.outcome.targets.insert(LookupTarget::Pod(pod.clone()));
             let known = self.lookup.workload(pod);
-            self.places.podless += usize::from(known.is_none());
+            self.outcome.podless += usize::from(known.is_none());
             return known;
         }
-        self.places
+        self.outcome
             .targets
-            .insert(LookupTarget::Address(place.address));
+            .insert(LookupTarget::Address(address.address));
         self.lookup
-            .workload(self.lookup.tables.pod_at(place.address)?)
+            .workload(self.lookup.tables.pod_at(address.address)?)
     }
 
-    fn locality(&mut self, tables: &Tables, place: &Place) -> api::model::Locality {
+    fn locality(&mut self, tables: &Tables, address: &BackendAddress) -> api::model::Locality {
         let mut locality = api::model::Locality::default();
-        if let Some(node) = &place.node {
-            self.places.targets.insert(LookupTarget::Node(node.clone()));
+        if let Some(node) = &address.node {
+            self.outcome
+                .targets
+                .insert(LookupTarget::Node(node.clone()));
             locality = workload::of_node(tables, node);
         }
-        match &place.zone {
+        match &address.zone {
             Some(zone) if locality.is_unknown() => api::model::Locality::new("", zone, ""),
             Some(_) | None => locality,
         }

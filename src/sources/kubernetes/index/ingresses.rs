@@ -61,8 +61,8 @@ impl Kind for ServedIngress {
     }
 }
 
-/// Watches all of them, or those of a namespace, and tells what there is, for as long as somebody listens. `None`: it is not
-/// known yet. An account without the right to read them gets none.
+/// Watches all Ingresses, or those of a namespace, and emits them for as long as there is a receiver. `None`: they are not known
+/// yet. An account without the right to read them gets an empty map.
 pub async fn ingresses(
     cluster: Cluster,
     namespace: Option<String>,

@@ -46,7 +46,7 @@ impl Problem {
         }
     }
 
-    /// Returns true if the problem is one of a single object of this kind. Of what was not even kept the kind is known by its name in
+    /// Returns true if the problem is one of a single object of this kind. An object that was left out has only the kind's name in
     /// paths.
     pub(super) fn is_about<T: ConfigurationKind>(&self) -> bool {
         self.kind == T::NAME
@@ -254,7 +254,7 @@ impl Objects {
             })
     }
 
-    /// Returns the contribution of all objects. Recomputes only what changes since the last call affect.
+    /// Returns the contribution of all objects. Recomputes only the parts that changes since the last call affect.
     pub fn contribution(&mut self) -> Contribution {
         // Pods first: services depend on their workloads.
         for key in std::mem::take(&mut self.tables.touched_pods) {

@@ -98,10 +98,10 @@ pub async fn remotes(
     };
     let (writer, mut secrets) = store::<Secret>();
     let mut tasks = JoinSet::new();
-    let listed = Watcher::new(local, selection, settings.pace);
-    tasks.spawn(async move { match listed.run(writer).await {} });
+    let watcher = Watcher::new(local, selection, settings.pace);
+    tasks.spawn(async move { match watcher.run(writer).await {} });
     let (emit, mut events) = mpsc::channel(1);
-    let mut running = Running {
+    let mut clusters = RemoteClusters {
         settings,
         trust_domain,
         emit,
@@ -114,13 +114,13 @@ pub async fn remotes(
     let is_known = || {
         let _is_news = known.send_if_modified(|known| !std::mem::replace(known, true));
     };
-    let late = Instant::now() + running.settings.late;
+    let late = Instant::now() + clusters.settings.late;
     loop {
         tokio::select! {
             Some(changes) = secrets.changed() => {
                 let freshness = changes.freshness.clone();
-                running.apply(changes);
-                running.reconcile(&to);
+                clusters.apply(changes);
+                clusters.reconcile(&to);
                 if freshness.listed || freshness.refused {
                     is_known();
                 }
@@ -129,7 +129,7 @@ pub async fn remotes(
                 tracing::warn!("serving without other clusters: their list was not read in time");
                 is_known();
             }
-            Some((id, generation, event)) = events.recv() => running.forward_event(&id, generation, event, &to),
+            Some((id, generation, event)) = events.recv() => clusters.forward_event(&id, generation, event, &to),
             () = to.closed() => return,
         }
     }
@@ -149,26 +149,26 @@ enum RemoteEvent {
 }
 
 /// A cluster that is read.
-struct One {
+struct RemoteCluster {
     kubeconfig: ByteString,
     /// Distinguishes the clusters that have had this ID.
     generation: u64,
     task: AbortHandle,
 }
 
-struct Running {
+struct RemoteClusters {
     settings: ClusterSettings,
     trust_domain: watch::Receiver<Arc<str>>,
     emit: mpsc::Sender<(ClusterId, u64, RemoteEvent)>,
     tasks: JoinSet<()>,
     secrets: BTreeMap<Key, Arc<Secret>>,
-    clusters: BTreeMap<Box<str>, One>,
+    clusters: BTreeMap<Box<str>, RemoteCluster>,
     /// Warnings about clusters that are not used.
     unused: BTreeSet<String>,
     generation: u64,
 }
 
-impl Running {
+impl RemoteClusters {
     fn apply(&mut self, changes: Changes<Secret>) {
         if changes.whole {
             self.secrets.clear();
@@ -184,7 +184,7 @@ impl Running {
     }
 
     /// Returns the clusters that the Secrets name: of two Secrets with one cluster the first counts.
-    fn wanted(&mut self) -> BTreeMap<Box<str>, ByteString> {
+    fn desired_clusters(&mut self) -> BTreeMap<Box<str>, ByteString> {
         let mut unused = BTreeSet::new();
         let mut wanted: BTreeMap<Box<str>, (&Key, ByteString)> = BTreeMap::new();
         for (key, secret) in &self.secrets {
@@ -214,7 +214,7 @@ impl Running {
     }
 
     fn reconcile(&mut self, to: &watch::Sender<Remotes>) {
-        let wanted = self.wanted();
+        let wanted = self.desired_clusters();
         let gone: Vec<Box<str>> = self
             .clusters
             .keys()
@@ -248,7 +248,7 @@ impl Running {
         }
     }
 
-    fn start(&mut self, id: &str, kubeconfig: ByteString) -> One {
+    fn start(&mut self, id: &str, kubeconfig: ByteString) -> RemoteCluster {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
         let cluster = ClusterId::from(id);
@@ -273,7 +273,7 @@ impl Running {
             tracing::warn!("cannot use cluster {name}: {why}");
             let _nobody_listens = send(RemoteEvent::Broken(why.into())).await;
         });
-        One {
+        RemoteCluster {
             kubeconfig,
             generation,
             task,

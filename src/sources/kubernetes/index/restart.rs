@@ -1,4 +1,4 @@
-//! The state of a cluster whose watches panicked: what they had found stays until the next ones have listed everything.
+//! The state of a cluster whose watches panicked: their last state stays until the next watches have listed all objects.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use tokio::time::Instant;
 use super::cluster_state::ClusterUpdate;
 use crate::contribution::SyncState;
 
-/// The error until the watches that start after a panic have one of their own, or have listed everything.
+/// The error until the watches that start after a panic have an error of their own, or have listed all objects.
 pub(super) const PANICKED: &str = "its watches panicked, see the log";
 
 impl ClusterUpdate {
-    /// The watches are gone: what they have found stays in effect.
+    /// Marks the watches as gone: their last state stays in effect.
     pub(super) fn panicked(&mut self, now: Instant) {
         self.fails(PANICKED.into(), now);
     }
 
-    /// Takes the state of a run. Until it has listed everything, what an earlier run has found stays in effect: an empty state
+    /// Takes the state of a run. Until the run has listed all objects, the state of the earlier run stays in effect: an empty state
     /// in its place would take every service and every policy away.
     pub(super) fn follow(&mut self, update: Self, now: Instant) {
         let keeps = update.sync_state == SyncState::Syncing && self.sync_state != update.sync_state;

@@ -83,7 +83,7 @@ struct KindChange {
 
 /// Watches an API server, and sends its complete state to `to` on each change, for as long as there is a receiver. The trust
 /// domain is taken from its channel, now and whenever it changes. A panic of the client or of one kind's watch starts all
-/// watches again, after a backoff: a watch that is gone would leave the last state in effect for good, and nobody would know.
+/// watches again, after a backoff: a watch that is gone would leave the last state in effect for good, unnoticed.
 pub async fn run(
     cluster: Cluster,
     settings: ClusterSettings,
@@ -93,7 +93,7 @@ pub async fn run(
     run_with(cluster, settings, trust_domain, to, watch_all).await;
 }
 
-/// `watch_all`: tests have one that panics.
+/// As [`run`]; tests pass a `watch_all` that panics.
 pub(super) async fn run_with<F: Future<Output = ()> + Send + 'static>(
     cluster: Cluster,
     settings: ClusterSettings,
@@ -186,7 +186,7 @@ impl KindWatch {
         cluster: Cluster,
         settings: ClusterSettings,
     ) -> (JoinSet<()>, mpsc::Receiver<KindChange>) {
-        // Room for one: what comes meanwhile is one change when it is asked for.
+        // Room for one: changes that come meanwhile are received as one.
         let (to, changes) = mpsc::channel(1);
         let configuration = settings.configuration;
         let mut watching = Self {
@@ -205,12 +205,12 @@ impl KindWatch {
         watching.spawn_watch::<Namespace>();
         if configuration {
             Configuration::each_kind(&mut watching);
-            watching.others();
+            watching.effectless();
         }
         (watching.tasks, changes)
     }
 
-    fn listed<K: Kind>(&self, everywhere: bool) -> Watcher<K> {
+    fn watcher<K: Kind>(&self, everywhere: bool) -> Watcher<K> {
         let namespace = self.settings.namespace.clone().filter(|_| !everywhere);
         let selection = Selection {
             namespace,
@@ -221,16 +221,16 @@ impl KindWatch {
 
     fn spawn_watch<K: StoredKind>(&mut self) {
         let everywhere = matches!(K::RESOURCE.name, "nodes" | "namespaces");
-        let listed = self.listed::<K>(everywhere);
+        let watcher = self.watcher::<K>(everywhere);
         self.tasks
-            .spawn(run_watch(K::RESOURCE.name, listed, self.to.clone()));
+            .spawn(run_watch(K::RESOURCE.name, watcher, self.to.clone()));
     }
 
     /// EndpointSlices, or Endpoints of a server that is too old for them.
     fn backends(&mut self) {
         let (slices, endpoints) = (
-            self.listed::<EndpointSlice>(false),
-            self.listed::<Endpoints>(false),
+            self.watcher::<EndpointSlice>(false),
+            self.watcher::<Endpoints>(false),
         );
         let (cluster, pace, to) = (self.cluster.clone(), self.settings.pace, self.to.clone());
         let peers = self.peers.clone();
@@ -249,17 +249,17 @@ impl KindWatch {
         });
     }
 
-    fn others(&mut self) {
+    fn effectless(&mut self) {
         for (at, resource, versions) in effectless::resources() {
             // One type for all of them: each further type costs 30 kB of the binary.
-            self.looking::<EffectlessObject>(resource, versions, move |state, changes| {
+            self.watch_installed::<EffectlessObject>(resource, versions, move |state, changes| {
                 state.others.apply(at, changes);
             });
         }
     }
 
     /// Watches a kind that may not be installed.
-    fn looking<K: Kind>(
+    fn watch_installed<K: Kind>(
         &mut self,
         resource: Resource,
         versions: &'static [&'static str],
@@ -267,7 +267,7 @@ impl KindWatch {
     ) {
         let (writer, reader) = store();
         self.installed.expect_one_more();
-        let looking = Looking {
+        let watch = InstalledKindWatch {
             resource,
             versions,
             installed: Arc::clone(&self.installed),
@@ -285,14 +285,14 @@ impl KindWatch {
         self.tasks
             .spawn(forward(resource.name, reader, self.to.clone(), apply));
         self.tasks
-            .spawn(async move { match looking.run::<K>(writer).await {} });
+            .spawn(async move { match watch.run::<K>(writer).await {} });
     }
 }
 
 impl EachKind for KindWatch {
     fn kind<T: ConfigurationKind>(&mut self) {
         let resource = Custom::<T>::RESOURCE;
-        self.looking::<Custom<T>>(resource, T::VERSIONS, |state, changes| {
+        self.watch_installed::<Custom<T>>(resource, T::VERSIONS, |state, changes| {
             state.configs.apply(changes);
         });
     }
@@ -340,7 +340,7 @@ async fn forward<K: Kind>(
 }
 
 /// The watch of a kind that may be installed and uninstalled.
-struct Looking {
+struct InstalledKindWatch {
     resource: Resource,
     /// API versions that a server may have the kind in, the oldest first.
     versions: &'static [&'static str],
@@ -354,7 +354,7 @@ struct Looking {
     peers: ServerRecovery,
 }
 
-impl Looking {
+impl InstalledKindWatch {
     async fn run<K: Kind>(self, mut store: Writer<K>) -> Infallible {
         let mut backoff = Backoff::new(self.pace.bounds());
         let mut repeats = LogRepeatLimiter::default();
@@ -373,19 +373,19 @@ impl Looking {
                 tracing::warn!("{}", crate::kubernetes::NO_KINDS);
             }
             if version.is_ok() {
-                pauses.answered();
+                pauses.reset();
             }
             let wait = match version {
                 Ok(Some(version)) => {
                     let cluster = self.cluster.clone();
-                    let listed = Watcher::new(cluster, self.selection.clone(), self.pace);
+                    let watcher = Watcher::new(cluster, self.selection.clone(), self.pace);
                     let resource = Resource {
                         version,
                         ..self.resource
                     };
-                    let listed = listed.of(resource).beside(self.peers.clone());
+                    let watcher = watcher.of(resource).beside(self.peers.clone());
                     let begun = Instant::now();
-                    listed.while_served(&mut store).await;
+                    watcher.while_served(&mut store).await;
                     lost = Some(Instant::now());
                     // A server may announce a kind and then answer 404.
                     if begun.elapsed() >= self.pace.steady {

@@ -52,7 +52,7 @@ impl Tables {
         let slices = self.slices_of(service).map(|slice| &slice.subset);
         let endpoints = self.endpoints.get(service);
         let subsets = endpoints.into_iter().flat_map(|one| &one.subsets);
-        slices.chain(subsets).map(|one| one.places.len()).sum()
+        slices.chain(subsets).map(|one| one.addresses.len()).sum()
     }
 
     /// The services to compute anew, with those that name a pod to compute anew.

@@ -51,7 +51,7 @@ impl<T: PartialEq> LastAnswer<T> {
     }
 }
 
-/// The last answer, locked during the request: one answer serves all who ask meanwhile.
+/// The last answer, locked during the request: one answer serves all callers meanwhile.
 #[derive(Debug)]
 pub(super) struct AnswerCell<T>(tokio::sync::Mutex<Option<LastAnswer<T>>>);
 
@@ -75,7 +75,7 @@ impl<T: PartialEq> AnswerCell<T> {
         let asked = Instant::now();
         let mut cell = self.0.lock().await;
         let answer = match cell.take() {
-            // A failure serves those who waited for it: each of them would wait as long for a server that is silent.
+            // A failure serves the callers that waited for it: each of them would wait as long for a server that is silent.
             Some(last) if last.at >= asked || last.is_fresh(most) => last,
             last => LastAnswer::after(last, ask.await),
         };

@@ -92,7 +92,7 @@ impl Freshness {
 
     /// Forgets that an object could not be read or had no room: its present version is there, or it is gone. Returns true if that
     /// is news.
-    pub(super) fn settle(&mut self, key: &Key) -> bool {
+    pub(super) fn clear(&mut self, key: &Key) -> bool {
         let could_not_be_read = self.unreadable.contains_key(key);
         if could_not_be_read {
             Arc::make_mut(&mut self.unreadable).remove(key);

@@ -28,7 +28,7 @@ impl<K: Kind> Relist<K> {
             relist.put(inner, object);
         }
         for key in listed.unreadable.keys().chain(&listed.left_out) {
-            relist.keep(key);
+            relist.keep_old_version(key);
         }
         let mut unreadable = listed.unreadable;
         let more_unreadable = unreadable.len().saturating_sub(NAMED);
@@ -52,7 +52,7 @@ impl<K: Kind> Relist<K> {
     fn put(&mut self, inner: &mut Inner<K>, object: K) {
         let key = object.key();
         let (old, size_before) = self.before.remove(&key).unzip();
-        // An equal object stays the one that readers may hold already.
+        // An equal object keeps the pointer that readers may hold already.
         let stored = match old {
             Some(old) if *old == object => old,
             Some(_) | None => {
@@ -68,7 +68,7 @@ impl<K: Kind> Relist<K> {
         }
     }
 
-    fn keep(&mut self, key: &Key) {
+    fn keep_old_version(&mut self, key: &Key) {
         if let Some((key, (old, size))) = self.before.remove_entry(key) {
             self.staying.push((key, old, size));
         }
@@ -77,9 +77,9 @@ impl<K: Kind> Relist<K> {
     /// Makes room for the versions that stay. The new ones fit already, as `Items` made room for them.
     fn fit(&mut self, inner: &mut Inner<K>, room: usize) {
         for (key, old, size) in std::mem::take(&mut self.staying) {
-            match inner.make_room(&key, size, room) {
-                Some(given_up) => {
-                    self.changed.extend(given_up);
+            match inner.evict(&key, size, room) {
+                Some(evicted) => {
+                    self.changed.extend(evicted);
                     inner.objects.insert(key, old, size);
                 }
                 None => self.changed.push(key),

@@ -30,7 +30,7 @@ impl Kind for Thing {
         usize::try_from(self.value / 100).unwrap() * LEAST_BYTES
     }
 
-    fn keeps_last(&self) -> bool {
+    fn keeps_last_good(&self) -> bool {
         self.value == SPOILED
     }
 }

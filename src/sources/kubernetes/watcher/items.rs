@@ -1,4 +1,4 @@
-//! Objects of a list, one by one: one that is no such thing spoils none of the others.
+//! Decodes the objects of a list one by one: a malformed one spoils none of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,14 +18,14 @@ pub(super) type Unreadable = (Key, Box<str>);
 
 /// The fields that every object has.
 #[derive(Deserialize)]
-pub(super) struct Any {
+pub(super) struct ObjectHead {
     pub(super) metadata: Metadata,
 }
 
 /// The length of the name and the error that are kept of an unreadable object.
 const WORDS: usize = 256;
 
-/// Objects of a list, and those that are none, as far as there is room for them.
+/// Objects of a list, and malformed ones, as far as there is room for them.
 pub(super) struct Items<K> {
     room: usize,
     objects: FairRoom<Result<K, Box<str>>>,
@@ -81,7 +81,7 @@ impl<K: Kind> Items<K> {
     /// has given way are not even decoded once a roomful of text was for nothing.
     fn add(&mut self, text: &str) {
         if self.in_vain > self.room
-            && let Ok(any) = serde_json::from_str::<Any>(text)
+            && let Ok(any) = serde_json::from_str::<ObjectHead>(text)
             && self.full.contains(&any.metadata.namespace)
         {
             return self.leave_out(any.metadata.key());
@@ -93,10 +93,10 @@ impl<K: Kind> Items<K> {
                 (key, size, Err(why))
             }
         };
-        match self.objects.make_room(&key, size, self.room) {
-            Some(given_up) => {
+        match self.objects.evict(&key, size, self.room) {
+            Some(evicted) => {
                 drop(self.objects.insert(key, one, size));
-                given_up.into_iter().for_each(|key| self.leave_out(key));
+                evicted.into_iter().for_each(|key| self.leave_out(key));
             }
             None => {
                 self.in_vain = self.in_vain.saturating_add(text.len());
@@ -151,7 +151,7 @@ pub(super) fn object<K: Kind>(text: &str) -> Result<K, Unreadable> {
         Ok(object) if !object.key().name.is_empty() => Ok(object),
         Ok(_) => Err((Key::default(), "it has no name".into())),
         Err(error) => {
-            let any = serde_json::from_str::<Any>(text);
+            let any = serde_json::from_str::<ObjectHead>(text);
             let key = any.map_or_else(|_| Key::default(), |any| any.metadata.key());
             let Key { namespace, name } = key;
             let key = Key::new(clipped(&namespace), clipped(&name));

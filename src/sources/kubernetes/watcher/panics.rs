@@ -7,7 +7,7 @@ use crate::kind::Kind;
 use crate::kubernetes::store::Writer;
 
 impl<K: Kind> Watcher<K> {
-    /// A source that is gone would leave its objects in effect for good, and nobody would know.
+    /// Reports the panic and marks the source as stale: its objects stay in effect until the next watch has listed them.
     pub(super) fn panicked(&self, store: &mut Writer<K>, health: &mut Health) {
         let (resource, of) = (&self.resource, self.of_cluster());
         tracing::error!("the watch of {resource}{of} panicked, see the log: it starts again");

@@ -12,7 +12,7 @@ use crate::kubernetes::failure::Failure;
 pub(crate) struct ServerRecovery(watch::Sender<u64>);
 
 impl ServerRecovery {
-    pub(super) fn answered(&self) {
+    pub(super) fn notify(&self) {
         self.0.send_modify(|count| *count = count.wrapping_add(1));
     }
 
@@ -43,7 +43,7 @@ impl HurriedPauses {
     }
 
     /// A try was answered.
-    pub(crate) const fn answered(&mut self) {
+    pub(crate) const fn reset(&mut self) {
         self.may_hurry = true;
     }
 

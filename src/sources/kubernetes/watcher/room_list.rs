@@ -25,7 +25,7 @@ impl RoomList {
     pub(super) fn plan(&mut self, has_room: bool, between: Duration) {
         let now = Instant::now();
         let earliest = self.last.map_or(now, |last| now.max(last + between));
-        // What has come meanwhile may have taken the room.
+        // Objects that came meanwhile may have taken the room.
         self.due = has_room.then(|| self.due.unwrap_or(earliest));
     }
 

@@ -28,7 +28,7 @@ fn year(year: u64) -> SystemTime {
 
 fn wanted(present: &str, own: &str, now: u64) -> Option<String> {
     CaBundle::Own(own.into())
-        .wanted(present.as_bytes(), year(now))
+        .replacement(present.as_bytes(), year(now))
         .map(|pem| String::from_utf8(pem).unwrap())
 }
 
@@ -46,9 +46,9 @@ fn wanted_within(limits: BundleLimits, present: &str, own: &str) -> Option<Strin
 #[test]
 fn a_file_is_written_as_it_is() {
     let file = CaBundle::File(b"# a comment\npem".to_vec());
-    assert_eq!(file.wanted(b"# a comment\npem", year(2026)), None);
+    assert_eq!(file.replacement(b"# a comment\npem", year(2026)), None);
     assert_eq!(
-        file.wanted(b"# a comment\npem\n", year(2026)),
+        file.replacement(b"# a comment\npem\n", year(2026)),
         Some(b"# a comment\npem".to_vec())
     );
 }
@@ -212,7 +212,7 @@ proptest! {
         let of_others = |bundle: &str| -> Vec<Vec<u8>> {
             certificates(bundle.as_bytes())
                 .into_iter()
-                .filter(|der| made(der, year(2026)) == CertificateIssuer::ByOthers)
+                .filter(|der| issuer(der, year(2026)) == CertificateIssuer::ByOthers)
                 .collect()
         };
         let others_before = of_others(&bundle);
@@ -231,8 +231,8 @@ proptest! {
             prop_assert!(written <= replicas.len() + FEW.certificates, "they do not rest");
         }
         let after = certificates(bundle.as_bytes());
-        prop_assert!(after.iter().all(|der| made(der, year(2026)) != CertificateIssuer::Expired));
-        let ours = after.iter().filter(|der| made(der, year(2026)) == CertificateIssuer::ByReplica);
+        prop_assert!(after.iter().all(|der| issuer(der, year(2026)) != CertificateIssuer::Expired));
+        let ours = after.iter().filter(|der| issuer(der, year(2026)) == CertificateIssuer::ByReplica);
         prop_assert!(ours.count() <= FEW.certificates);
         prop_assert!(others_before.iter().all(|other| after.contains(other)));
         for (own, pick) in replicas.iter().zip(&own) {
@@ -245,8 +245,8 @@ proptest! {
     fn any_bytes_are_read(present in prop::collection::vec(any::<u8>(), 0..200), text in "(-----BEGIN CERTIFICATE-----|-----END CERTIFICATE-----|AAAA|\n){0,12}") {
         let own = CaBundle::Own(pool()[0].clone().into_bytes());
         for present in [&present, text.as_bytes()] {
-            let next = own.wanted(present, year(2026)).unwrap();
-            prop_assert_eq!(own.wanted(&next, year(2026)), None);
+            let next = own.replacement(present, year(2026)).unwrap();
+            prop_assert_eq!(own.replacement(&next, year(2026)), None);
         }
     }
 }

@@ -44,7 +44,7 @@ fn an_entry_is_meant_by_its_name_or_what_stands_behind_a_dot() {
         ("", false),
     ] {
         assert_eq!(
-            meant(entry, "sidecar-injector.istio.io"),
+            is_entry(entry, "sidecar-injector.istio.io"),
             expected,
             "{entry}"
         );

@@ -1,4 +1,4 @@
-//! Objects as far as their status matters. Whoever may write a status may write anything there: it is read as it is.
+//! Objects reduced to their status. Other writers may write any value there: it is read as it is.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -83,7 +83,7 @@ impl CurrentStatus {
         self.metadata.generation
     }
 
-    /// Returns true if messages of this program are there; an empty list is what it leaves.
+    /// Returns true if messages of this program are there; it leaves an empty list.
     fn is_ours(&self) -> bool {
         self.metadata.managed_fields.iter().any(Manager::is_ours)
             && self.status.get("validationMessages") != Some(&json!([]))

@@ -1,4 +1,4 @@
-//! The last known statuses of objects: those that say what they are to say need no write.
+//! The last known statuses of objects: a status with the desired messages needs no write.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

@@ -99,7 +99,7 @@ fn created(wanted: &Validation, bundle: &CaBundle, fail: bool, now: SystemTime) 
     }
     let entries = all.iter().map(|entry| made(entry, bundle, fail, now));
     let entries: Vec<Value> = entries.collect();
-    let mut whole = wanted.whole.clone();
+    let mut whole = wanted.object.clone();
     if let Some(whole) = whole.as_object_mut() {
         whole.insert("webhooks".to_owned(), Value::Array(entries));
     }
@@ -123,7 +123,7 @@ fn made(entry: &Webhook, bundle: &CaBundle, fail: bool, now: SystemTime) -> Valu
         let policy = if fail { "Fail" } else { "Ignore" };
         made.insert("failurePolicy".to_owned(), json!(policy));
         let client = made.get_mut("clientConfig").and_then(Value::as_object_mut);
-        if let (Some(client), Some(bundle)) = (client, bundle.wanted(b"", now)) {
+        if let (Some(client), Some(bundle)) = (client, bundle.replacement(b"", now)) {
             client.insert("caBundle".to_owned(), json!(ByteString(bundle)));
         }
     }
@@ -143,7 +143,7 @@ fn mended(
     if fail && entry.ignores() {
         patch.insert("failurePolicy".to_owned(), json!("Fail"));
     }
-    let wanted = bundle.wanted(&entry.bundle(), now);
+    let wanted = bundle.replacement(&entry.bundle(), now);
     if let Some(bundle) = &wanted {
         let bundle = ByteString(bundle.clone());
         patch.insert("clientConfig".to_owned(), json!({"caBundle": bundle}));

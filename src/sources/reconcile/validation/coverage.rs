@@ -67,7 +67,7 @@ fn path(entry: &Webhook) -> &str {
     of_url.or(of_service).unwrap_or("/")
 }
 
-/// Returns the file's entry of this name, or the client of one that has this program's own name and leads elsewhere.
+/// Returns the file's entry of this name, or the client of an entry that has this program's own name and leads elsewhere.
 pub(super) fn desired_entry(
     wanted: &Validation,
     desired: &[Webhook],
@@ -84,7 +84,7 @@ pub(super) fn desired_entry(
     Some(Webhook(json!({"name": OWN, "clientConfig": client})))
 }
 
-/// Returns true if both entries lead to one server, by whatever paths.
+/// Returns true if both entries lead to one server, by any paths.
 fn leads_beside(one: &Webhook, other: &Webhook) -> bool {
     let server = |entry: &Webhook| {
         let mut client = beside(entry)?;
@@ -98,7 +98,10 @@ fn leads_beside(one: &Webhook, other: &Webhook) -> bool {
 }
 
 /// Names of the entries that other programs own.
-pub(crate) fn others(wanted: &Validation, configuration: &WebhookConfiguration) -> Vec<String> {
+pub(crate) fn foreign_entries(
+    wanted: &Validation,
+    configuration: &WebhookConfiguration,
+) -> Vec<String> {
     let desired = desired_entries(wanted, configuration);
     let entries = configuration.webhooks.iter().flatten();
     entries
@@ -202,7 +205,7 @@ pub(super) fn rest(
         return Some(RemainingKinds::Rules(there.name().to_owned(), rules));
     }
     let name = own.find(|name| !reserved.contains(name))?;
-    // The way that the others have is the one that leads to us: there may be no Service.
+    // The client of the other entries leads to this program: there may be no Service.
     let client = entries.iter().find_map(beside);
     let client = client.unwrap_or_else(|| client_of(&wanted.service));
     Some(RemainingKinds::Entry(entry(&client, name, &missing)))
@@ -243,7 +246,7 @@ fn entry(client: &Value, name: &str, rules: &[Value]) -> Webhook {
 }
 
 /// The default entry for all kinds.
-pub(super) fn whole(service: &ServiceReference) -> Webhook {
+pub(super) fn default_entry(service: &ServiceReference) -> Webhook {
     let [name, _] = REST;
     entry(&client_of(service), name, &rules(KINDS.iter()))
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::webhook::Webhook;
 
 pub(crate) use configuration_patch::{complete, decide};
-pub(crate) use coverage::others;
+pub(crate) use coverage::foreign_entries;
 pub(crate) use webhook_probe::WebhookProbe;
 
 /// A Service, by which the API server finds a webhook.
@@ -30,7 +30,7 @@ pub struct Validation {
     pub(crate) name: String,
     pub(crate) service: ServiceReference,
     /// The object to create, without bundle, policy and owner, which are found out later.
-    pub(crate) whole: Value,
+    pub(crate) object: Value,
     /// Existing entries are held to the file's, too.
     pub(crate) enforced: bool,
     /// The configuration is to be deleted.
@@ -41,9 +41,9 @@ impl Validation {
     /// Creates the built-in configuration: one entry for all kinds of rules.
     #[must_use]
     pub fn built_in(name: &str, service: ServiceReference) -> Self {
-        let Webhook(entry) = coverage::whole(&service);
+        let Webhook(entry) = coverage::default_entry(&service);
         Self {
-            whole: whole(name, &Value::Null, &[entry]),
+            object: configuration_object(name, &Value::Null, &[entry]),
             name: name.to_owned(),
             service,
             enforced: false,
@@ -58,7 +58,7 @@ impl Validation {
     pub fn of_file(text: &str, name: &str, service: ServiceReference) -> Result<Self, String> {
         let (metadata, entries) = written::read(text, &service)?;
         Ok(Self {
-            whole: whole(name, &metadata, &entries),
+            object: configuration_object(name, &metadata, &entries),
             name: name.to_owned(),
             service,
             enforced: true,
@@ -80,7 +80,7 @@ impl Validation {
 
     /// The entries as they are made.
     pub(crate) fn entries(&self) -> Vec<Webhook> {
-        let entries = self.whole.get("webhooks").and_then(Value::as_array);
+        let entries = self.object.get("webhooks").and_then(Value::as_array);
         entries
             .into_iter()
             .flatten()
@@ -90,7 +90,7 @@ impl Validation {
     }
 }
 
-fn whole(name: &str, metadata: &Value, entries: &[Value]) -> Value {
+fn configuration_object(name: &str, metadata: &Value, entries: &[Value]) -> Value {
     let mut named = json!({"name": name});
     if let Some(named) = named.as_object_mut() {
         for key in ["labels", "annotations"] {

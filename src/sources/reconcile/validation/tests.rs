@@ -92,7 +92,7 @@ fn a_missing_one_is_made_and_ignores_until_it_was_seen_to_refuse() {
 
 #[test]
 fn there_is_one_rule_for_each_group() {
-    let whole = built_in().whole;
+    let whole = built_in().object;
     let rules = whole["webhooks"][0]["rules"].as_array().unwrap();
     let groups: Vec<&str> = rules
         .iter()
@@ -155,14 +155,17 @@ fn only_bundle_and_policy_of_our_entries_are_changed() {
         patch(&built_in(), &all, true),
         json!([{"name": "a", "clientConfig": bundle, "failurePolicy": "Fail"}])
     );
-    assert_eq!(others(&built_in(), &seen(&all)), ["c", "d", "e", "f"]);
+    assert_eq!(
+        foreign_entries(&built_in(), &seen(&all)),
+        ["c", "d", "e", "f"]
+    );
     for url in [
         "https://istio-galley.istio-system.svc:443/admitpilot",
         "https://istio-galley.istio-system.svc.cluster.local",
         "https://istio-galley.istio-system/x",
     ] {
         let all = json!([other("u", &json!({"url": url}))]);
-        assert_eq!(others(&built_in(), &seen(&all)), [""; 0], "{url}");
+        assert_eq!(foreign_entries(&built_in(), &seen(&all)), [""; 0], "{url}");
         let patch = patch(&built_in(), &all, true);
         assert_eq!(patch[0]["failurePolicy"], "Fail", "{url}");
     }
@@ -264,7 +267,11 @@ fn an_entry_that_is_added_beside_a_files_is_ours() {
             }
         }
         assert_eq!(patch(&wanted, &entries, false), json!([]), "{client}");
-        assert_eq!(others(&wanted, &seen(&entries)), [""; 0], "{client}");
+        assert_eq!(
+            foreign_entries(&wanted, &seen(&entries)),
+            [""; 0],
+            "{client}"
+        );
         let fail = |name: &str| json!({"name": name, "failurePolicy": "Fail"});
         assert_eq!(
             patch(&wanted, &entries, true),
@@ -285,14 +292,20 @@ fn an_entry_that_is_added_beside_a_files_is_ours() {
         let mut all = entries.clone();
         all.as_array_mut().unwrap().push(beside);
         assert_eq!(patch(&wanted, &all, false), json!([]), "{client}");
-        assert_eq!(others(&wanted, &seen(&all)), ["kyverno.example.com"]);
+        assert_eq!(
+            foreign_entries(&wanted, &seen(&all)),
+            ["kyverno.example.com"]
+        );
         // A server of somebody else has the name: it is not ours, and there is no third.
         entries[1]["clientConfig"] = json!({"url": "https://localhost:1/validate"});
         let made = patch(&wanted, &entries, false);
         assert_eq!(made[0]["name"], "gudgeon.validation.istio.io", "{client}");
         entries.as_array_mut().unwrap().push(made[0].clone());
         assert_eq!(patch(&wanted, &entries, false), json!([]), "{client}");
-        assert_eq!(others(&wanted, &seen(&entries)), ["validation.istio.io"]);
+        assert_eq!(
+            foreign_entries(&wanted, &seen(&entries)),
+            ["validation.istio.io"]
+        );
     }
 }
 
@@ -310,7 +323,7 @@ fn an_entry_of_our_own_name_leads_where_the_others_lead() {
         patch(&built_in(), &all, false),
         json!([{"name": "gudgeon.validation.istio.io", "clientConfig": client}])
     );
-    assert_eq!(others(&built_in(), &seen(&all)), ["a"]);
+    assert_eq!(foreign_entries(&built_in(), &seen(&all)), ["a"]);
 }
 
 #[test]
@@ -343,7 +356,7 @@ fn an_unregistered_configuration_is_deleted() {
 #[test]
 fn an_owner_is_named_with_its_uid() {
     assert_eq!(built_in().owner(), "istio-galley-istio-system");
-    let owned = complete(built_in().whole, "istio-galley-istio-system", "u-1");
+    let owned = complete(built_in().object, "istio-galley-istio-system", "u-1");
     assert_eq!(
         owned["metadata"]["ownerReferences"],
         json!([{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "istio-galley-istio-system", "uid": "u-1"}])
@@ -379,7 +392,7 @@ fn a_file_is_completed_and_read_in_both_versions() {
         let text = FILE.replace("k8s.io/v1beta1", &format!("k8s.io/{version}"));
         let wanted = of_file(&text);
         assert_eq!(
-            wanted.whole,
+            wanted.object,
             json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
             "metadata": {"name": "istio-galley", "labels": {"app": "galley"}},
             "webhooks": [
@@ -405,7 +418,7 @@ fn side_effects_that_may_be_said_are_kept() {
         ("Unknown", "None"),
     ] {
         let text = FILE.replace("sideEffects: Unknown", &format!("sideEffects: {written}"));
-        assert_eq!(of_file(&text).whole["webhooks"][0]["sideEffects"], served);
+        assert_eq!(of_file(&text).object["webhooks"][0]["sideEffects"], served);
     }
 }
 
@@ -482,7 +495,10 @@ fn entries_are_held_to_what_a_file_says_of_them() {
     };
     case(
         |entries| entries[0]["rules"][0]["operations"] = json!(["CREATE"]),
-        pilot("rules", of_file(FILE).whole["webhooks"][0]["rules"].clone()),
+        pilot(
+            "rules",
+            of_file(FILE).object["webhooks"][0]["rules"].clone(),
+        ),
     );
     case(
         |entries| entries[0]["namespaceSelector"] = json!({"matchLabels": {"only": "here"}}),

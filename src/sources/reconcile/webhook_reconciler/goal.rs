@@ -53,9 +53,9 @@ impl Goal {
     }
 
     /// Names of entries of other programs, in a configuration that this one shares with them.
-    pub(super) fn others(&self, live: &WebhookConfiguration) -> Vec<String> {
+    pub(super) fn foreign_entries(&self, live: &WebhookConfiguration) -> Vec<String> {
         match self {
-            Self::Validation(wanted) => validation::others(wanted, live),
+            Self::Validation(wanted) => validation::foreign_entries(wanted, live),
             Self::Bundle { .. } => Vec::new(),
         }
     }

@@ -10,7 +10,7 @@ use crate::reconcile::webhook::{Webhook, WebhookConfiguration};
 impl ConfigurationReconciler {
     /// Reports the failure policy, and the entries that other programs own.
     pub(super) fn policy(&mut self, live: Option<&WebhookConfiguration>) {
-        let others = live.map_or_else(Vec::new, |live| self.goal.others(live));
+        let others = live.map_or_else(Vec::new, |live| self.goal.foreign_entries(live));
         let is_ours = |entry: &&Webhook| !others.iter().any(|other| other == entry.name());
         let entries = live.iter().flat_map(|live| live.webhooks.iter().flatten());
         let ours: Vec<_> = entries.filter(is_ours).collect();

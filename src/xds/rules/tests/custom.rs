@@ -48,7 +48,7 @@ fn with(providers: &str, policies: &[&str]) -> World {
     // Nothing is warned of but a provider that nobody can ask.
     let mut warnings = mesh.warnings.iter();
     assert!(
-        warnings.all(|one| one.ends_with("deny everything")),
+        warnings.all(|one| one.ends_with("deny all requests")),
         "{:?}",
         mesh.warnings
     );

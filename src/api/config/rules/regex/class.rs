@@ -14,7 +14,7 @@ pub(super) fn names_end(pattern: &str) -> Option<usize> {
     Some(pattern.len().saturating_sub(end))
 }
 
-/// Reads what follows the bracket that opens; the text behind the one that closes. `names_end`: as [`names_end`] has it, so that
+/// Reads a class behind its opening bracket; returns the text behind the closing one. `names_end`: as [`names_end`] has it, so that
 /// names without an end are not searched for it one by one.
 pub(super) fn read(text: &str, most: u32, names_end: Option<usize>) -> Result<&str, Fault> {
     let mut rest = text.strip_prefix('^').unwrap_or(text);
@@ -55,7 +55,7 @@ fn range(text: &str, most: u32) -> Result<&str, Fault> {
     let high = after
         .strip_prefix('-')
         .filter(|high| !high.starts_with(']'));
-    // At the end of the text the missing bracket is what is wrong.
+    // At the end of the text the missing bracket is the error.
     let Some(high) = high.filter(|high| !high.is_empty()) else {
         return Ok(after);
     };

@@ -1,11 +1,11 @@
-//! REGEX: patterns as RE2 takes them, which is what Envoy runs.
+//! REGEX: patterns as RE2 takes them, the library of Envoy.
 //!
 //! The grammar is RE2's own, read as it reads it: from left to right, with a stack of the groups that are open. A parser of
 //! another dialect takes and refuses other things in a hundred corners (a dash behind a class, a repetition behind a flag),
 //! and each pattern that is refused here and runs there is a route that works and cannot be changed any more.
 //!
-//! A pattern that RE2 finds too large when it compiles it is no error here, nor is one that only RE2 with letters of one byte
-//! refuses, as Envoy runs it: discovery leaves those out, and says so.
+//! A pattern that RE2 finds too large when it compiles it is no error here, nor is a pattern that only RE2 with letters of one
+//! byte refuses, as Envoy runs it: discovery leaves both out, and says so.
 
 mod class;
 mod escape;
@@ -19,7 +19,7 @@ type Fault = &'static str;
 const MOST_OF_UNICODE: u32 = char::MAX as u32;
 const MOST_OF_BYTES: u32 = 0xff;
 const LONGEST: usize = 1024;
-const MOST_REPEATS: u32 = 1000;
+const MAX_REPETITIONS: u32 = 1000;
 /// Stands for `*`, `+` and `?`: none of them reaches the limit by itself.
 const ANY: Count = Count {
     least: 0,
@@ -45,8 +45,8 @@ pub(in crate::config) fn is_of_bytes(text: &str) -> bool {
     read(&letters, MOST_OF_BYTES).is_ok()
 }
 
-/// A text that takes the place of what a valid pattern matches: `\1` is its first group, `\0` all of it, `\\` one backslash. RE2
-/// writes nothing of one that it does not understand.
+/// Checks the replacement of a valid pattern's match: `\1` is its first group, `\0` all of it, `\\` one backslash. RE2 writes
+/// nothing for a replacement that it does not understand.
 pub(super) fn substitution(text: &str, pattern: &str) -> Violation {
     let groups = read(pattern, MOST_OF_UNICODE).ok()?;
     let mut letters = text.chars();
@@ -85,7 +85,7 @@ impl Group {
         };
         let most = count.most.unwrap_or(count.least);
         let repeats = last.saturating_mul(most.max(1));
-        if repeats.max(count.least) > MOST_REPEATS {
+        if repeats.max(count.least) > MAX_REPETITIONS {
             return Err("a count over 1000");
         }
         if count.most.is_some_and(|most| most < count.least) {
@@ -222,11 +222,11 @@ fn flags(text: &str) -> Result<(bool, &str), Fault> {
     }
 }
 
-/// Reads what begins with a backslash.
+/// Reads an escape sequence.
 fn escaped<'a>(text: &'a str, group: &mut Group, most: u32) -> Result<&'a str, Fault> {
     if let Some(literal) = text.strip_prefix("\\Q") {
         let (literal, after) = literal.split_once("\\E").unwrap_or((literal, ""));
-        // Nothing between the two leaves what stands before for a repetition.
+        // An empty literal leaves the letter before it for a repetition.
         if !literal.is_empty() {
             group.add(1);
         }

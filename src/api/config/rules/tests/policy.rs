@@ -149,7 +149,7 @@ rows! { "AuthorizationPolicy" "x"
         + deny("{from: [{source: {namespaces: [a]}}]}");
         + deny("{}");
         + deny("{from: [{source: {principals: [a]}}], to: [{operation: {paths: [/a], ports: ['80']}}]}");
-        - deny("{from: [{source: {principals: [a]}}], to: [{operation: {methods: [GET]}}]}") => ["warning: spec.rules[0]: denies all TCP traffic of those whom it names; name the ports"];
+        - deny("{from: [{source: {principals: [a]}}], to: [{operation: {methods: [GET]}}]}") => ["warning: spec.rules[0]: denies all TCP traffic of the clients that it names; name the ports"];
         - deny("{to: [{operation: {paths: [/a]}}]}") => ["warning: spec.rules[0]: denies all TCP traffic in its scope; name the ports"];
         - deny("{from: [{source: {notRequestPrincipals: ['*']}}]}") => ["warning: spec.rules[0]: denies all TCP traffic in its scope; name the ports"];
         - deny("{when: [{key: 'request.headers[a]', values: [b]}]}") => ["warning: spec.rules[0]: denies all TCP traffic in its scope; name the ports"];

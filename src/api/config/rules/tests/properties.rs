@@ -240,7 +240,7 @@ proptest! {
                 prop_assert!(leads_to_a_place(&part, &found.path), "{} {found:?}", kind.kind);
             }
             let mut ordered = findings.clone();
-            part.order(&mut ordered);
+            part.sort(&mut ordered);
             prop_assert_eq!(ordered.len(), findings.len());
         }
     }

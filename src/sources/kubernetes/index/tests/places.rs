@@ -414,7 +414,7 @@ fn endpoints_for_other_ports_are_reported() {
         let own = of_ports(1).1;
         let name = own[0]["name"].as_str().unwrap().to_owned();
         let message = format!(
-            "no endpoints: what is written for it has ports named \"web\", and its own are named {name:?}"
+            "no endpoints: the addresses have ports named \"web\", and the Service has ports named {name:?}"
         );
         assert_eq!(of(json!([{"name": "web", "port": 80}])), (0, vec![message]));
         assert_eq!(of(json!([])), (0, vec![]));

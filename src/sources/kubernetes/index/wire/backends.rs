@@ -7,18 +7,18 @@ use api::kubernetes::{self, EndpointConditions, EndpointPort, Items, Lenient, Ta
 use api::model::Health;
 use serde::Deserialize;
 
-use super::{MetadataView as _, Wrong, non_empty};
+use super::{FirstError, MetadataView as _, non_empty};
 use crate::kind::{ENDPOINT_SLICES, Key, Kind, Resource, bytes};
 
 /// Ports, and the addresses that have all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EndpointSubset {
     pub(crate) ports: Vec<(Arc<str>, u16)>,
-    pub(crate) places: Vec<Place>,
+    pub(crate) addresses: Vec<BackendAddress>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BackendAddress {
     pub(crate) address: IpAddr,
     pub(crate) health: Health,
     /// `targetRef`, if it names a Pod.
@@ -31,16 +31,16 @@ impl EndpointSubset {
     /// Bytes that it holds.
     fn size(&self) -> usize {
         let ports = bytes(self.ports.iter().map(|(name, _)| &**name));
-        let places = self.places.iter().map(|place| {
-            let pod = place.pod.as_ref();
+        let sizes = self.addresses.iter().map(|address| {
+            let pod = address.pod.as_ref();
             let pod = pod.map(|pod| [&*pod.namespace, &*pod.name]);
             let texts = pod.into_iter().flatten();
             let texts = texts
-                .chain(place.node.as_deref())
-                .chain(place.zone.as_deref());
-            bytes(texts).saturating_add(size_of::<Place>())
+                .chain(address.node.as_deref())
+                .chain(address.zone.as_deref());
+            bytes(texts).saturating_add(size_of::<BackendAddress>())
         });
-        places.sum::<usize>().saturating_add(ports)
+        sizes.sum::<usize>().saturating_add(ports)
     }
 }
 
@@ -114,7 +114,11 @@ fn pod(reference: Option<TargetRef>, namespace: &str) -> Option<Key> {
 }
 
 /// Ports that a proxy carries. One without a number is all ports, which no service has.
-fn ports(field: &str, written: Items<EndpointPort>, wrong: &mut Wrong) -> Vec<(Arc<str>, u16)> {
+fn ports(
+    field: &str,
+    written: Items<EndpointPort>,
+    wrong: &mut FirstError,
+) -> Vec<(Arc<str>, u16)> {
     let written = wrong.items(field, written).into_iter();
     written
         .filter(|port| matches!(&*port.protocol, "" | "TCP"))
@@ -134,10 +138,10 @@ fn ports(field: &str, written: Items<EndpointPort>, wrong: &mut Wrong) -> Vec<(A
 impl From<kubernetes::EndpointSlice> for EndpointSlice {
     fn from(raw: kubernetes::EndpointSlice) -> Self {
         let key = raw.metadata.key();
-        let mut wrong = Wrong::default();
+        let mut wrong = FirstError::default();
         let mut subset = EndpointSubset {
             ports: ports("ports", raw.ports, &mut wrong),
-            places: Vec::new(),
+            addresses: Vec::new(),
         };
         // A slice of names: no proxy is sent there.
         let endpoints = match &*raw.address_type {
@@ -152,7 +156,7 @@ impl From<kubernetes::EndpointSlice> for EndpointSlice {
                 let Some(address) = wrong.address("endpoints.addresses", text) else {
                     continue;
                 };
-                subset.places.push(Place {
+                subset.addresses.push(BackendAddress {
                     address,
                     health,
                     pod: pod.clone(),
@@ -174,7 +178,7 @@ impl From<kubernetes::EndpointSlice> for EndpointSlice {
 impl From<kubernetes::Endpoints> for Endpoints {
     fn from(raw: kubernetes::Endpoints) -> Self {
         let key = raw.metadata.key();
-        let mut wrong = Wrong::default();
+        let mut wrong = FirstError::default();
         let mut subsets = Vec::new();
         for subset in wrong.items("subsets", raw.subsets) {
             let ports = ports("subsets.ports", subset.ports, &mut wrong);
@@ -182,12 +186,12 @@ impl From<kubernetes::Endpoints> for Endpoints {
             let ready = ready.into_iter().map(|one| (one, Health::Ready));
             let not = wrong.items("subsets.notReadyAddresses", subset.not_ready_addresses);
             let not = not.into_iter().map(|one| (one, Health::NotReady));
-            let mut places = Vec::new();
+            let mut addresses = Vec::new();
             for (one, health) in ready.chain(not) {
                 let Some(address) = wrong.address("subsets.addresses.ip", &one.ip) else {
                     continue;
                 };
-                places.push(Place {
+                addresses.push(BackendAddress {
                     address,
                     health,
                     pod: pod(one.target_ref, &key.namespace),
@@ -195,7 +199,7 @@ impl From<kubernetes::Endpoints> for Endpoints {
                     zone: None,
                 });
             }
-            subsets.push(EndpointSubset { ports, places });
+            subsets.push(EndpointSubset { ports, addresses });
         }
         Self {
             key,

@@ -17,8 +17,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::kind::{Key, Revision};
 
+pub(super) use backends::{BackendAddress, EndpointSubset};
 pub use backends::{EndpointSlice, Endpoints};
-pub(super) use backends::{EndpointSubset, Place};
 pub use pod::Pod;
 pub use service::Service;
 pub use topology::{Namespace, Node};
@@ -121,9 +121,9 @@ fn shared(text: &str) -> Arc<str> {
 
 /// The first thing that is wrong with an object.
 #[derive(Default)]
-struct Wrong(Option<Box<str>>);
+struct FirstError(Option<Box<str>>);
 
-impl Wrong {
+impl FirstError {
     fn set(&mut self, message: impl FnOnce() -> String) {
         self.0.get_or_insert_with(|| message().into());
     }
@@ -140,7 +140,7 @@ impl Wrong {
         address
     }
 
-    /// Returns the text of an address, which may be empty; reports one that is no text.
+    /// Returns the text of an address, which may be empty; reports a value that is no text.
     fn address_text(&mut self, field: &str, text: Lenient<String>) -> Option<String> {
         match text {
             Lenient::Read(text) => Some(text),

@@ -8,7 +8,7 @@ use api::kubernetes::{self, ContainerPort, ObjectMeta, PodCondition, PodStatus};
 use api::model::{Health, Labels};
 use serde::Deserialize;
 
-use super::{MetadataView as _, Wrong, labels, non_empty, shared};
+use super::{FirstError, MetadataView as _, labels, non_empty, shared};
 use crate::kind::{Key, Kind, Resource, bytes};
 
 const IDENTITY: &str = "alpha.istio.io/identity";
@@ -77,7 +77,7 @@ impl From<kubernetes::Pod> for Pod {
             spec,
             status,
         } = raw;
-        let mut wrong = Wrong::default();
+        let mut wrong = FirstError::default();
         let health = health(&status, metadata.deletion_timestamp.is_some());
         let texts = wrong.items("status.podIPs", status.pod_ips).into_iter();
         let mut texts: Vec<_> = texts.map(|one| one.ip).collect();
@@ -114,7 +114,7 @@ impl From<kubernetes::Pod> for Pod {
 /// Ports of containers that have a name.
 fn ports(
     written: impl Iterator<Item = ContainerPort>,
-    wrong: &mut Wrong,
+    wrong: &mut FirstError,
 ) -> BTreeMap<Arc<str>, u16> {
     let mut ports = BTreeMap::new();
     for port in written.filter(|port| matches!(&*port.protocol, "" | "TCP")) {

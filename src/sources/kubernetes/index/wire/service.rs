@@ -11,7 +11,7 @@ use api::size;
 use api::well_known::EXPORT_TO;
 use serde::Deserialize;
 
-use super::{MetadataView as _, Wrong, labels};
+use super::{FirstError, MetadataView as _, labels};
 use crate::kind::{Key, Kind, Resource, bytes};
 
 const CANONICAL_ACCOUNTS: &str = "alpha.istio.io/canonical-serviceaccounts";
@@ -84,7 +84,7 @@ impl From<ServiceObject> for Service {
             spec,
             status,
         } = raw;
-        let mut wrong = Wrong::default();
+        let mut wrong = FirstError::default();
         let external_name =
             (spec.kind == "ExternalName").then(|| external_name(spec.external_name, &mut wrong));
         let of_cluster = wrong.items("spec.clusterIPs", spec.cluster_ips);
@@ -152,8 +152,8 @@ impl From<ServiceObject> for Service {
     }
 }
 
-/// Returns true if a field wants near endpoints; a word that Kubernetes does not know is told.
-fn prefers_close(field: Option<&str>, annotation: Option<&str>, wrong: &mut Wrong) -> bool {
+/// Returns true if a field wants near endpoints; reports a word that Kubernetes does not know.
+fn prefers_close(field: Option<&str>, annotation: Option<&str>, wrong: &mut FirstError) -> bool {
     let wanted = [
         ("spec.trafficDistribution", field, is_near_by_field(field)),
         (DISTRIBUTION, annotation, is_near(annotation)),
@@ -172,7 +172,7 @@ fn prefers_close(field: Option<&str>, annotation: Option<&str>, wrong: &mut Wron
     wanted.iter().any(|(_, _, is_near)| *is_near)
 }
 
-fn exported(annotation: Option<&str>, wrong: &mut Wrong) -> Vec<Arc<str>> {
+fn exported(annotation: Option<&str>, wrong: &mut FirstError) -> Vec<Arc<str>> {
     let (all, unknown) = export_to(annotation.unwrap_or_default());
     if let Some(entry) = unknown {
         let (head, more) = api::text::excerpt(entry, 64);
@@ -201,7 +201,7 @@ fn fitting(texts: &[&str], room: &mut usize) -> usize {
 }
 
 /// Truncates the items to the limit, and reports it.
-fn bound<T>(field: &str, items: &mut Vec<T>, most: usize, wrong: &mut Wrong) {
+fn bound<T>(field: &str, items: &mut Vec<T>, most: usize, wrong: &mut FirstError) {
     if items.len() > most {
         let count = items.len();
         wrong.set(|| format!("{field}: the first {most} of {count} are used: split the service"));
@@ -209,7 +209,7 @@ fn bound<T>(field: &str, items: &mut Vec<T>, most: usize, wrong: &mut Wrong) {
     }
 }
 
-fn ports(written: Items<ServicePort>, wrong: &mut Wrong) -> Vec<Port> {
+fn ports(written: Items<ServicePort>, wrong: &mut FirstError) -> Vec<Port> {
     let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
     let mut ports = Vec::new();
     for written in wrong.items("spec.ports", written) {
@@ -244,7 +244,7 @@ fn ports(written: Items<ServicePort>, wrong: &mut Wrong) -> Vec<Port> {
 fn target(
     written: Lenient<Option<PortOrName<i64>>>,
     number: u16,
-    wrong: &mut Wrong,
+    wrong: &mut FirstError,
 ) -> Option<Target> {
     const FIELD: &str = "spec.ports.targetPort";
     let target = match written {
@@ -280,8 +280,8 @@ fn once(addresses: Vec<IpAddr>) -> Vec<IpAddr> {
         .collect()
 }
 
-/// Returns the name of an ExternalName service; reports one that is none.
-fn external_name(written: Lenient<String>, wrong: &mut Wrong) -> Box<str> {
+/// Returns the name of an ExternalName service; reports an invalid one.
+fn external_name(written: Lenient<String>, wrong: &mut FirstError) -> Box<str> {
     const FIELD: &str = "spec.externalName";
     match written {
         Lenient::Read(name) => {

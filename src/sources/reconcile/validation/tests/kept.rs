@@ -327,7 +327,7 @@ async fn fields_that_the_server_drops_are_not_sent_for_ever() {
         "  matchConditions: [{name: a, expression: b}]\n  rules:",
     );
     let wanted = of_file(&text);
-    let mut object = wanted.whole.clone();
+    let mut object = wanted.object.clone();
     object["webhooks"][0]
         .as_object_mut()
         .unwrap()
@@ -351,14 +351,14 @@ async fn fields_that_the_server_drops_are_not_sent_for_ever() {
 #[tokio::test]
 async fn unregistered_is_deleted_and_stays_so() {
     let fake = Fake::start().await;
-    fake.put_in(KIND, built_in().whole);
+    fake.put_in(KIND, built_in().object);
     let (_running, handle) = run(&fake, built_in().unregistered());
     until("it is gone", || {
         handle.statuses()[0].state == ReconcileState::Gone
     })
     .await;
     assert_eq!(fake.find_in(KIND, "istio-galley"), None);
-    fake.put_in(KIND, built_in().whole);
+    fake.put_in(KIND, built_in().object);
     until("it is gone again", || {
         fake.find_in(KIND, "istio-galley").is_none()
     })

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use super::CataloguePlace;
+use super::CatalogueLocation;
 
 #[derive(Debug)]
-pub(super) struct Places<P> {
-    first: Option<CataloguePlace<P>>,
+pub(super) struct Locations<P> {
+    first: Option<CatalogueLocation<P>>,
     /// The others, all after the first.
-    rest: BTreeSet<CataloguePlace<P>>,
+    rest: BTreeSet<CatalogueLocation<P>>,
 }
 
-impl<P> Default for Places<P> {
+impl<P> Default for Locations<P> {
     fn default() -> Self {
         Self {
             first: None,
@@ -20,8 +20,8 @@ impl<P> Default for Places<P> {
     }
 }
 
-impl<P: Ord> Places<P> {
-    pub(super) fn insert(&mut self, at: CataloguePlace<P>) {
+impl<P: Ord> Locations<P> {
+    pub(super) fn insert(&mut self, at: CatalogueLocation<P>) {
         match &mut self.first {
             None => self.first = Some(at),
             Some(first) if at < *first => drop(self.rest.insert(std::mem::replace(first, at))),
@@ -30,7 +30,7 @@ impl<P: Ord> Places<P> {
         }
     }
 
-    pub(super) fn remove(&mut self, at: &CataloguePlace<P>) {
+    pub(super) fn remove(&mut self, at: &CatalogueLocation<P>) {
         if self.first.as_ref() == Some(at) {
             self.first = self.rest.pop_first();
         } else {
@@ -38,7 +38,7 @@ impl<P: Ord> Places<P> {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &CataloguePlace<P>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &CatalogueLocation<P>> {
         self.first.iter().chain(&self.rest)
     }
 
@@ -54,12 +54,12 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// `Places` behaves like an ordered set.
+        /// `Locations` behaves like an ordered set.
         #[test]
         fn it_is_a_set(steps in prop::collection::vec((any::<bool>(), 0..4_usize, 0..2_usize), 0..40)) {
-            let (mut places, mut model) = (Places::default(), BTreeSet::new());
+            let (mut places, mut model) = (Locations::default(), BTreeSet::new());
             for (is_new, place, index) in steps {
-                let at: CataloguePlace<String> = (place.to_string(), index);
+                let at: CatalogueLocation<String> = (place.to_string(), index);
                 if is_new {
                     places.insert(at.clone());
                     model.insert(at);
