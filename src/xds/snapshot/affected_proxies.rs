@@ -155,7 +155,7 @@ impl AffectedProxies {
                     .contains(&node.namespace)
             });
         let has_secrets = may_have && self.secrets.contains(&node.namespace);
-        if has_secrets {
+        if has_secrets || self.has_sidecar_beside(node) {
             return true;
         }
         let key = node.workload_key(local);
@@ -185,6 +185,13 @@ impl AffectedProxies {
             lock().insert(class, is_concerned);
             is_concerned
         })
+    }
+
+    /// Returns true if a Sidecar may select this router: the router's look says so at the Sidecar, and sends nothing.
+    fn has_sidecar_beside(&self, node: &Node) -> bool {
+        let is_beside =
+            |rule: &ObjectRef| rule.kind == "Sidecar" && rule.namespace == node.namespace;
+        node.kind == node::Kind::Router && self.rules.iter().any(is_beside)
     }
 
     /// Returns true if a part of the change affects these rules. Services of the proxy's namespace count even unseen: one may be its

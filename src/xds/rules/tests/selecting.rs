@@ -82,6 +82,26 @@ fn a_rule_that_selects_routers_alone_says_so() {
     assert_eq!(told(&last), expected);
 }
 
+/// A router takes nothing of a Sidecar, and looks again all the same: what was said at a Sidecar that is gone would stay.
+#[test]
+fn a_router_looks_again_when_a_sidecar_beside_it_changes() {
+    let with = mesh();
+    let mut without = with.clone();
+    Arc::make_mut(&mut without.sidecars).clear();
+    let (edge, other) = (router("demo"), router("other"));
+    let created = snapshot(without.clone()).next(with, None, None);
+    assert!(created.concerns(&edge) && !created.concerns(&other));
+    let created = created.snapshot;
+    let _router = created.view(&edge);
+    assert_eq!(told(&created).len(), 2);
+    let deleted = created.next(without, None, None);
+    assert!(deleted.concerns(&edge));
+    let deleted = deleted.snapshot;
+    deleted.keep_conflicts(&created, |proxy| *proxy != *edge.id);
+    let _router = deleted.view(&edge);
+    assert_eq!(told(&deleted).len(), 1);
+}
+
 /// Pods count whether or not their proxies are connected here, and a router has pods at other replicas.
 #[test]
 fn a_rule_that_may_be_for_a_sidecar_is_not_told() {
