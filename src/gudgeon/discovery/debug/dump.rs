@@ -57,7 +57,7 @@ fn configs(hub: &Hub, pool: &DescriptorPool<'_>, session: &Session) -> Vec<Value
     };
     let listeners = states(Type::Listener, "listener").into_iter();
     let listeners = listeners.map(|(name, mut state)| match state.remove(ERROR_STATE) {
-        Some(error) => json!({"name": name, ERROR_STATE: error}),
+        Some(error) => json!({"name": name, "active_state": state, ERROR_STATE: error}),
         None => json!({"name": name, "active_state": state}),
     });
     let version = |kind: Type| {
@@ -90,8 +90,8 @@ fn configs(hub: &Hub, pool: &DescriptorPool<'_>, session: &Session) -> Vec<Value
 
 const ERROR_STATE: &str = "error_state";
 
-/// The resources of a type by name, each with its version and itself as this field. One that the proxy refused stands in an error
-/// state, as in Envoy's own dump: the proxy may have an older one, or none.
+/// The resources of a type by name, each with its version and itself as this field: istioctl reads the field of each. One that the
+/// proxy refused has an error state beside it, as a listener has in Envoy's own dump: the proxy may have an older one, or none.
 fn states(
     hub: &Hub,
     pool: &DescriptorPool<'_>,
@@ -100,23 +100,23 @@ fn states(
 ) -> Vec<(String, Map<String, Value>)> {
     let (all, refused) =
         session.with_stream(|stream| (stream.resources(kind), stream.refused(kind)));
-    let state = |resource: &Resource| match refused.get(&resource.name) {
-        None => Map::from_iter([
-            (
-                "version_info".to_owned(),
-                resource.version.to_string().into(),
-            ),
-            (field.to_owned(), debug_view(pool, kind, resource)),
-        ]),
-        Some(nack) => {
-            let error = json!({
-                "failed_configuration": debug_view(pool, kind, resource),
+    let state = |resource: &Resource| {
+        let version = Value::from(resource.version.to_string());
+        let body = debug_view(pool, kind, resource);
+        let error = refused.get(&resource.name).map(|nack| {
+            json!({
+                "failed_configuration": body,
                 "last_update_attempt": log::stamp(hub.clock.wall(nack.at)),
                 "details": clipped(&nack.message),
-                "version_info": resource.version.to_string(),
-            });
-            Map::from_iter([(ERROR_STATE.to_owned(), error)])
-        }
+                "version_info": version,
+            })
+        });
+        let mut state = Map::from_iter([
+            ("version_info".to_owned(), version),
+            (field.to_owned(), body),
+        ]);
+        state.extend(error.map(|error| (ERROR_STATE.to_owned(), error)));
+        state
     };
     let all = all.iter();
     all.map(|resource| (resource.name.to_string(), state(resource)))
