@@ -33,9 +33,10 @@ fn settings_that_mean_something_else_in_discovery_are_warned_of() {
             "line 2: outboundClusterStatName: \"%FOO%\" is not replaced: gudgeon knows %SERVICE%, %SERVICE_FQDN%, \
              %SERVICE_NAME%, %SERVICE_PORT%, %SERVICE_PORT_NAME%, %SUBSET_NAME%",
             "line 5: extensionProviders[1].name: \"a\" is named twice: the first counts",
-            "line 5: extensionProviders[1].envoyExtAuthzHttp.service: names no service: policies with this provider deny all requests",
+            "line 5: extensionProviders[1].envoyExtAuthzHttp.service: names no service: policies with this provider deny \
+             all requests and connections",
             "line 5: extensionProviders[1].envoyExtAuthzHttp.port: port 70000 is not in 1..65535: policies with this provider deny \
-             all requests",
+             all requests and connections",
         ]
     );
     assert_eq!(parse(text).unwrap().warnings, [""; 0]);

@@ -2,10 +2,10 @@
 //!
 //! A stranger's request gets a permit at once, or 429: so slow clients cannot fill a queue. An established client's waits for a
 //! while, since an API server refuses the pod whose review got 429: the network that holds the least is first, then the oldest
-//! request. A smaller request overtakes one that there is no room for yet, until a whole limit of bytes has done so; then nothing
-//! overtakes for a moment, in which the holders end. If no permit is left, a request evicts a less deserving one: one whose body has stalled; if it comes over an established connection, one of a
-//! stranger; and among equals one that holds much more, or one of an address that does: one with more than half of all is
-//! evicted even for strangers.
+//! request. A smaller request overtakes one that there is no room for yet, until a whole limit of bytes has done so; then no request
+//! behind it in that order is admitted for a moment, in which the holders end. If no permit is left, a request evicts a less deserving
+//! one: one whose body has stalled; if it comes over an established connection, one of a stranger; and among equals one that holds
+//! much more, or one of an address that does: one with more than half of all is evicted even for strangers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -30,8 +30,8 @@ const MUCH: usize = 4;
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// Requests that wait at most. Chosen: as many as the streams of two API servers.
 const MAX_WAITING: usize = 256;
-/// The time in which nothing overtakes. Chosen: far more than reviews take, and an eighth of the wait: a large request and slow
-/// holders together do not keep others from their permits for longer.
+/// The time in which no request behind that one is admitted. Chosen: far more than reviews take, and an eighth of the wait: a large
+/// request and slow holders together do not keep others from their permits for longer.
 const IN_ORDER: Duration = STALE;
 
 /// All permits of a listener.

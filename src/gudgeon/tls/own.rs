@@ -232,7 +232,8 @@ impl Authority {
         changed.bundle |= self.old.len() != before;
         let of_the_future = |next: &mut NextCa| !has_begun(next.ca.made, now);
         changed.bundle |= self.next.take_if(of_the_future).is_some();
-        let is_ca_due = now >= self.ca_due() || !has_begun(self.current.made, now);
+        let is_early = |made| !has_begun(made, now);
+        let is_ca_due = now >= self.ca_due() || is_early(self.current.made);
         if self.next.is_none() && is_ca_due {
             self.next = Some(NextCa {
                 ca: Ca::new((self.new_key)()?, self.life, now)?,
@@ -240,7 +241,7 @@ impl Authority {
             });
             changed.bundle = true;
         }
-        if now >= self.leaf_due() || !has_begun(self.leaf_made, now) {
+        if now >= self.leaf_due() || is_early(self.leaf_made) || is_early(self.current.made) {
             self.renew_leaf(now, changed)?;
         }
         Ok(())
@@ -580,6 +581,16 @@ mod tests {
                 assert_eq!(stepped(&mut authority, now), Changed::default());
             }
         }
+        // In two steps: the leaf that the first one makes has begun at the second, and its CA has not.
+        let mut authority = made(720 * HOUR);
+        for now in [start() + 480 * HOUR, start() - 20 * HOUR] {
+            assert!(stepped(&mut authority, now).leaf);
+        }
+        let now = start() - 40 * HOUR;
+        let changed = stepped(&mut authority, now);
+        assert!(changed.leaf && changed.bundle);
+        assert!(trusts(&authority.bundle(), authority.leaf(), "hook", now));
+        assert_eq!(stepped(&mut authority, now), Changed::default());
     }
 
     /// A node's clock that is a zone ahead until its daemon of NTP sets it needs no other certificate.

@@ -98,7 +98,10 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
         .iter()
         .position(|one| Certificate::from_der(one).is_err())
     {
-        Some(at) => Err(format!("has no certificate as its part {at}")),
+        Some(at) => Err(format!(
+            "cannot be read: its CERTIFICATE block {} is not a certificate",
+            at + 1
+        )),
         None => Ok(all),
     }
 }
@@ -165,7 +168,9 @@ mod tests {
             ),
             (
                 with(&broken, &key),
-                Some("the certificate has no certificate as its part 1"),
+                Some(
+                    "the certificate cannot be read: its CERTIFICATE block 2 is not a certificate",
+                ),
             ),
             (
                 with(&chain, "x"),

@@ -1,4 +1,5 @@
-//! Conflicts that many scopes find alike: the text of each is kept once, and so many texts of each namespace.
+//! Conflicts that many scopes find alike: the text of each is kept once, and so many texts of each namespace. Each snapshot counts
+//! its own, so there are at most twice as many while that before is alive.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +22,11 @@ pub(crate) struct ConflictPool(Mutex<PooledConflicts>);
 
 #[derive(Debug, Default)]
 struct PooledConflicts {
+    /// Those found since the last sweep.
     all: HashSet<Arc<Conflict>>,
+    /// Those found earlier that some scope had at the last sweep, and that were not found since: they take nobody's place.
+    before: HashSet<Arc<Conflict>>,
+    /// Of `all`.
     counts: HashMap<Counted, usize>,
 }
 
@@ -61,16 +66,16 @@ impl ConflictPool {
         all.collect()
     }
 
-    /// Forgets the conflicts that no scope has any more.
+    /// Forgets the conflicts that no scope has any more, and counts anew: the scopes of the snapshot before are still there, and must
+    /// not use up the places of the next one.
     pub(crate) fn sweep(&self) {
         let mut pooled = self.lock();
-        pooled.all.retain(|one| Arc::strong_count(one) > 1);
-        pooled.all.shrink_to_fit();
-        let mut counts: HashMap<Counted, usize> = HashMap::new();
-        for one in &pooled.all {
-            *counts.entry(cause(one)).or_default() += 1;
-        }
-        pooled.counts = counts;
+        let mut before = std::mem::take(&mut pooled.all);
+        before.extend(pooled.before.drain());
+        before.retain(|one| Arc::strong_count(one) > 1);
+        before.shrink_to_fit();
+        pooled.before = before;
+        pooled.counts = HashMap::new();
     }
 
     fn lock(&self) -> MutexGuard<'_, PooledConflicts> {
@@ -88,7 +93,8 @@ impl PooledConflicts {
         if let Some(known) = self.all.get(&conflict) {
             return known.clone();
         }
-        let conflict = Arc::new(conflict);
+        let known = self.before.take(&conflict);
+        let conflict = known.unwrap_or_else(|| Arc::new(conflict));
         self.all.insert(conflict.clone());
         *self.counts.entry(cause).or_default() += 1;
         conflict
@@ -125,7 +131,8 @@ mod tests {
     }
 
     fn texts(pool: &ConflictPool) -> usize {
-        pool.lock().all.len()
+        let pooled = pool.lock();
+        pooled.all.len() + pooled.before.len()
     }
 
     #[test]
@@ -160,6 +167,25 @@ mod tests {
             assert_eq!(*pool.share([other.clone()])[0], other);
         }
         assert_eq!(pool.share_all(of_scope(1_000_000, 400)).len(), 400);
+    }
+
+    /// They used to leave it a hundred places, and a sentence that spoke of 500.
+    #[test]
+    fn a_snapshot_has_its_places_while_that_before_is_alive() {
+        let pool = ConflictPool::default();
+        let before = pool.share(of_scope(0, 400));
+        pool.sweep();
+        let after = pool.share(of_scope(400, 400));
+        assert_eq!(after.len(), 400);
+        assert!(after.iter().all(|one| one.occurrences == 1));
+        // One that both find is there once, and takes a place of each.
+        let both = pool.share(of_scope(0, 100));
+        assert!(Arc::ptr_eq(&both[99], &before[99]));
+        assert_eq!(texts(&pool), 800);
+        assert_eq!(pool.share(of_scope(100, 300)).len(), 1);
+        drop((before, both));
+        pool.sweep();
+        assert_eq!(texts(&pool), 400);
     }
 
     #[test]

@@ -260,7 +260,7 @@ fn add(
     let provider = match provider(spec, action, context.providers) {
         Ok(provider) => provider,
         Err(why) => {
-            reports.report(format!("denies everything: {why}"));
+            reports.report(custom::denies_all(&why));
             return made.close();
         }
     };

@@ -234,7 +234,8 @@ impl Policies {
             let selector = rule.spec().selector.as_ref()?;
             let told = (
                 NOT_ENFORCED_AS_WRITTEN,
-                "is enforced by no proxy: its selector finds routers alone, which take the TLS that their Gateways say",
+                "is enforced by no server: its selector finds routers alone, which take the TLS that their Gateways say; clients choose \
+                 TLS for their endpoints by it",
             );
             let selector = labels(&selector.match_labels);
             (!selector.is_empty()).then(|| SelectingRule::new(&rule, selector, told))

@@ -6,7 +6,7 @@ use super::cursor::Cursor;
 use super::predicates as is;
 use crate::finding::quoted;
 
-/// Warns of providers that no policy can use: a policy that names one denies all requests.
+/// Warns of providers that no policy can use: a policy that names one denies all requests and connections.
 pub(super) fn check(providers: &Cursor<'_>) {
     let mut known = HashSet::new();
     for provider in providers.items() {
@@ -24,11 +24,11 @@ pub(super) fn check(providers: &Cursor<'_>) {
             }
             let (service, port) = (asked.get("service"), asked.get("port"));
             if service.is_empty() {
-                service.warn("names no service: policies with this provider deny all requests");
+                service.warn("names no service: policies with this provider deny all requests and connections");
             }
             if let Some(wrong) = is::port(port.number()) {
                 port.warn(format!(
-                    "{wrong}: policies with this provider deny all requests"
+                    "{wrong}: policies with this provider deny all requests and connections"
                 ));
             }
         }

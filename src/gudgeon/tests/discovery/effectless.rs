@@ -128,7 +128,7 @@ fn beside_policies_that_are_enforced_it_starts() {
     assert_eq!(
         status_of("ask")["messages"],
         json!([
-            "warning: AuthorizationPolicy other/ask: denies everything: the mesh has no extensionProviders named \"a\""
+            "warning: AuthorizationPolicy other/ask: denies all requests and connections: the mesh has no extensionProviders named \"a\""
         ])
     );
 }

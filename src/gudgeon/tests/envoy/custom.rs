@@ -293,6 +293,7 @@ fn services_of_the_mesh_are_asked_about_what_a_custom_policy_matches() {
     assert_eq!((get(to, "/a-open", "").0, get(to, "/b", "").0), (403, 403));
     let rows = discovery.json("/debug/configz?kind=AuthorizationPolicy");
     let message = rows[0]["status"]["messages"][0].as_str().unwrap();
-    let cause = "denies everything: the mesh has no extensionProviders named \"nobody\"";
+    let cause =
+        "denies all requests and connections: the mesh has no extensionProviders named \"nobody\"";
     assert!(message.ends_with(cause), "{message}");
 }

@@ -90,11 +90,16 @@ pub(crate) fn without_provider(mesh: &MeshConfig, policies: &Policies) -> Vec<Co
         }
         if let Err(why) = named(mesh, asked) {
             lost.push(NOT_ENFORCED_AS_WRITTEN, Some(&policy.from), || {
-                (policy.from.to_string(), format!("denies everything: {why}"))
+                (policy.from.to_string(), denies_all(&why))
             });
         }
     }
     lost.finish()
+}
+
+/// Says that a policy denies all, because it has no provider that can be asked.
+pub(super) fn denies_all(why: &str) -> String {
+    format!("denies all requests and connections: {why}")
 }
 
 /// The first provider of this name in a mesh.

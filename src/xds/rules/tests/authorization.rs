@@ -380,7 +380,8 @@ fn one_that_is_not_enforced_as_written_keeps_out_and_says_so() {
         "AuthorizationPolicy demo/p1"
     );
     assert_eq!(conflict.key, "AuthorizationPolicy demo/p1");
-    let message = "denies everything: the mesh has no extensionProviders named \"a\"";
+    let message =
+        "denies all requests and connections: the mesh has no extensionProviders named \"a\"";
     assert_eq!(conflict.message, message);
     // Too long for a proxy: a rule that lets in is none, and one that keeps out denies everything.
     let of = |action: &str| {

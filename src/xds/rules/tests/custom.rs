@@ -48,7 +48,7 @@ fn with(providers: &str, policies: &[&str]) -> World {
     // Nothing is warned of but a provider that nobody can ask.
     let mut warnings = mesh.warnings.iter();
     assert!(
-        warnings.all(|one| one.ends_with("deny all requests")),
+        warnings.all(|one| one.ends_with("deny all requests and connections")),
         "{:?}",
         mesh.warnings
     );
@@ -347,11 +347,14 @@ fn a_provider_that_the_mesh_has_not_is_told_before_a_proxy_is_there() {
         let snapshot = snapshot(world.clone());
         let told = || {
             let all = snapshot.conflicts().into_iter();
-            let all = all.filter(|one| one.message.starts_with("denies everything"));
+            let all = all.filter(|one| {
+                one.message
+                    .starts_with("denies all requests and connections")
+            });
             let all = all.map(|one| format!("{} {}", one.objects[0], one.message));
             all.collect::<Vec<_>>()
         };
-        let words = "AuthorizationPolicy demo/p0 denies everything: the mesh has no extensionProviders named \"a\"";
+        let words = "AuthorizationPolicy demo/p0 denies all requests and connections: the mesh has no extensionProviders named \"a\"";
         let expected = Vec::from_iter(is_told.then_some(words));
         assert_eq!(told(), expected, "{spec}");
         drop(snapshot.view(&workload()).all(Type::Listener));
@@ -361,7 +364,7 @@ fn a_provider_that_the_mesh_has_not_is_told_before_a_proxy_is_there() {
             Arc::make_mut(policy).dry_run = true;
         }
         let tried = Snapshot::new(world, Arc::new(Settings::default())).conflicts();
-        let tells = |one: &Conflict| one.message.contains("denies everything");
+        let tells = |one: &Conflict| one.message.contains("denies all requests and connections");
         assert!(!tried.iter().any(tells));
     }
 }
@@ -424,7 +427,7 @@ fn a_provider_that_cannot_be_asked_lets_nothing_in_and_says_why() {
         assert!(first.rules.unwrap().policies.is_empty(), "{why}");
         let first: NetworkRbac = config(&tcp[0]);
         assert!(first.rules.unwrap().policies.is_empty(), "{why}");
-        let message = format!("denies everything: {why}");
+        let message = format!("denies all requests and connections: {why}");
         assert_eq!(conflicts[0].message, message);
     }
 }

@@ -62,8 +62,8 @@ fn a_rule_that_selects_routers_alone_says_so() {
     assert_eq!(told(&snapshot), [""; 0], "no proxy is there");
     let _router = snapshot.view(&router("demo"));
     let expected = [
-        "PeerAuthentication demo/p: is enforced by no proxy: its selector finds routers alone, which take the TLS that their \
-         Gateways say",
+        "PeerAuthentication demo/p: is enforced by no server: its selector finds routers alone, which take the TLS that their \
+         Gateways say; clients choose TLS for their endpoints by it",
         "Sidecar demo/s: holds for no proxy: its workloadSelector finds routers alone",
     ];
     assert_eq!(told(&snapshot), expected);
