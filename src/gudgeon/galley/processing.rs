@@ -260,16 +260,21 @@ impl Processing {
         let (services, before) = (&self.services, &mut self.before.entries);
         let entries = &mut self.entries;
         self.has_news |= entries.make(services, &self.mesh, before, now, publisher, is_over);
-        if self.ingresses.is_changed() {
-            self.make(now, publisher, is_over);
+        while self.ingresses.is_changed() {
+            self.make(now, publisher);
             self.has_news = true;
+            if is_over() {
+                break;
+            }
         }
     }
 
-    fn make(&mut self, now: Duration, publisher: &mut Publisher, is_over: &dyn Fn() -> bool) {
+    /// Makes one object of Ingresses, with those that share its name. Validating and encoding it takes longer than making it, so a
+    /// turn can end after each.
+    fn make(&mut self, now: Duration, publisher: &mut Publisher) {
         let services = &self.services;
         let port = |service: &Key, name: &str| services.port(service, name);
-        let Changes { generated, removed } = self.ingresses.changes_until(is_over, &port);
+        let Changes { generated, removed } = self.ingresses.changes_until(&|| true, &port);
         for (collection, key) in removed {
             let id = id_of(collection, &key);
             self.hidden.remove(&id);
@@ -728,6 +733,28 @@ mod tests {
         play.say(&web, None);
         assert_eq!(play.names(SYNTHETIC), [""; 0]);
         assert_eq!(refused(&play), [""; 0]);
+    }
+
+    /// Validating and publishing belong to the turn as well as making does.
+    #[test]
+    fn a_turn_is_over_once_an_object_is_published() {
+        let mut play = Play::new(false);
+        let name = id(CoreKind::Ingress.collection(), "shop/web");
+        let one = ingress("a.b", &json!({"number": 80}));
+        play.say(&name, Some(&one));
+        play.work();
+        play.next_session(&MeshConfig::default(), false);
+        play.say(&name, Some(&one));
+        let before = play.processing.before.checked.values();
+        let served: Vec<_> = before.filter_map(|one| one.served.clone()).collect();
+        let count = || -> usize { served.iter().map(Arc::strong_count).sum() };
+        let unpublished = count();
+        let (now, publisher) = (play.now, &mut play.publisher);
+        let progress = play
+            .processing
+            .work(now, publisher, &|| count() > unpublished);
+        assert_eq!(progress, Progress::Partial);
+        assert_eq!(play.processing.made_count(), 1);
     }
 
     #[test]
