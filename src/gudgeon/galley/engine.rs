@@ -536,6 +536,25 @@ mod tests {
         assert_eq!(count(&engine), Some(202));
     }
 
+    /// A removed subset may still have its routes in the other half.
+    #[tokio::test(start_paused = true)]
+    async fn no_half_of_an_event_is_published() {
+        let engine = GalleyEngine::with_turns_of(Duration::ZERO);
+        engine.mesh(mesh(1)).await;
+        engine.emit(news(true, vec![change(0, Some(1))])).await;
+        later(2000).await;
+        engine.turn();
+        assert_eq!(count(&engine), Some(1));
+        let changes = (1..4).map(|at| change(at, Some(1))).collect();
+        engine.emit(news(false, changes)).await;
+        later(2000).await;
+        // The second of three is applied.
+        engine.turn();
+        assert_eq!(count(&engine), Some(1));
+        engine.turn();
+        assert_eq!(count(&engine), Some(4));
+    }
+
     /// As one whose loop went on without it: what is served would be of no one knows when.
     #[tokio::test]
     async fn a_panic_of_a_turn_is_one_of_its_task() {

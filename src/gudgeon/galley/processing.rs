@@ -62,10 +62,12 @@ pub(super) struct GeneratedObjects {
 /// The progress of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
+    /// The turn was over before all objects of an event were applied: what is set now may contradict itself.
+    Applying,
+    /// The turn was over before all that follows from the objects was made.
+    Generating,
     /// Nothing is left to do.
     Complete,
-    /// The turn was over before.
-    Partial,
 }
 
 #[derive(Debug)]
@@ -167,19 +169,16 @@ impl Processing {
             }
         }
         // Of a new session all objects come first: what is generated depends on several.
-        if self.pending.is_empty() {
-            self.generate(now, publisher, is_over);
+        if !self.pending.is_empty() {
+            return Progress::Applying;
         }
-        if !self.is_complete() {
-            return Progress::Partial;
+        self.generate(now, publisher, is_over);
+        if self.entries.is_changed() || self.ingresses.is_changed() {
+            return Progress::Generating;
         }
         // Objects of the last session that this one has not generated are deleted.
         self.before = GeneratedObjects::default();
         Progress::Complete
-    }
-
-    fn is_complete(&self) -> bool {
-        self.pending.is_empty() && !self.entries.is_changed() && !self.ingresses.is_changed()
     }
 
     fn apply(
@@ -753,7 +752,7 @@ mod tests {
         let progress = play
             .processing
             .work(now, publisher, &|| count() > unpublished);
-        assert_eq!(progress, Progress::Partial);
+        assert_eq!(progress, Progress::Generating);
         assert_eq!(play.processing.made_count(), 1);
     }
 
