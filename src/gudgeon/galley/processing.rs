@@ -2,7 +2,7 @@
 //!
 //! Resources are generated from all Ingresses together, and an entry of a Service from many objects: so the affected ones
 //! are marked, and generated once, when a source has sent its event. All of it is done in turns: one object may come to thousands of
-//! resources, and the changes of others go in between.
+//! resources, and the changes of others go in between. What changes all the time waits for those others, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -81,6 +81,8 @@ pub(super) struct Processing {
     entries: SyntheticEntries,
     ingresses: Ingresses,
     made: BTreeMap<EntryId, Checked>,
+    /// All objects of the session's begin are applied, and what follows from them was made once.
+    has_made_all_once: bool,
     /// The objects of the last session, until this one has generated its own.
     before: GeneratedObjects,
     /// User-written objects with names that could be generated: they take precedence.
@@ -108,6 +110,7 @@ impl Processing {
             entries: SyntheticEntries::default(),
             ingresses: Ingresses::new(Settings::new(mesh, domain)),
             made: BTreeMap::new(),
+            has_made_all_once: false,
             before: GeneratedObjects::default(),
             written: BTreeSet::new(),
             hidden: BTreeMap::new(),
@@ -150,6 +153,12 @@ impl Processing {
         std::mem::replace(&mut self.has_news, false)
     }
 
+    /// Returns true if all objects of the session's begin are applied, and what follows from them was made once: the session can
+    /// be published, whatever has changed meanwhile.
+    pub(super) const fn has_made_all_once(&self) -> bool {
+        self.has_made_all_once
+    }
+
     /// Sets or deletes an object, in the next turn.
     pub(super) fn set(&mut self, id: EntryId, thing: Option<TransformInput>) {
         self.pending.insert(id, thing);
@@ -173,12 +182,15 @@ impl Processing {
             return Progress::Applying;
         }
         self.generate(now, publisher, is_over);
-        if self.entries.is_changed() || self.ingresses.is_changed() {
-            return Progress::Generating;
+        if self.entries.has_made_all_once() && self.ingresses.has_made_all_once() {
+            self.has_made_all_once = true;
+            // Objects of the last session that this one has not generated are deleted.
+            self.before = GeneratedObjects::default();
         }
-        // Objects of the last session that this one has not generated are deleted.
-        self.before = GeneratedObjects::default();
-        Progress::Complete
+        match self.entries.is_changed() || self.ingresses.is_changed() {
+            true => Progress::Generating,
+            false => Progress::Complete,
+        }
     }
 
     fn apply(
@@ -400,6 +412,12 @@ mod tests {
             let progress = self.processing.work(now, publisher, &|| false);
             assert_eq!(progress, Progress::Complete);
             self.processing.take_news()
+        }
+
+        /// Does a turn that is over at once.
+        fn turn(&mut self) -> Progress {
+            let (now, publisher) = (self.now, &mut self.publisher);
+            self.processing.work(now, publisher, &|| true)
         }
 
         /// Begins a new session, which takes over what this one serves.
@@ -732,6 +750,27 @@ mod tests {
         play.say(&web, None);
         assert_eq!(play.names(SYNTHETIC), [""; 0]);
         assert_eq!(refused(&play), [""; 0]);
+    }
+
+    /// The namespace that sorts first would starve all others.
+    #[test]
+    fn a_service_that_changes_all_the_time_keeps_no_other_waiting() {
+        let mut play = Play::new(true);
+        let [first, last] = ["a/web", "z/web"].map(|name| id(CoreKind::Service.collection(), name));
+        for _ in 0..2 {
+            play.say(&last, Some(&service()));
+            play.say(&first, Some(&service()));
+            assert_eq!(play.turn(), Progress::Generating);
+            assert!(!play.processing.has_made_all_once());
+            play.say(&first, None);
+            assert_eq!(play.turn(), Progress::Generating);
+            assert!(play.processing.has_made_all_once());
+            // All of the last session has been made anew.
+            assert!(play.processing.before.entries.is_empty());
+            play.next_session(&MeshConfig::default(), true);
+            let served: Vec<_> = play.processing.before.entries.keys().cloned().collect();
+            assert_eq!(served, ["a/web", "z/web"].map(|name| id(SYNTHETIC, name)));
+        }
     }
 
     /// Validating and publishing belong to the turn as well as making does.

@@ -61,13 +61,13 @@ impl GalleyEngine {
         let begun = Instant::now();
         let is_over = || begun.elapsed() >= self.settings.turn;
         let progress = processing.work(now, &mut state.publisher, &is_over);
-        if progress == Progress::Complete {
-            if processing.take_news() {
-                log_findings(state);
-            }
-            if std::mem::take(&mut state.is_opening) {
-                state.publisher.open(now);
-            }
+        // A session that changes all the time is never complete, and is published all the same.
+        let opens = processing.has_made_all_once() && std::mem::take(&mut state.is_opening);
+        if opens {
+            state.publisher.open(now);
+        }
+        if (opens || progress == Progress::Complete) && processing.take_news() {
+            log_findings(state);
         }
         progress
     }
