@@ -13,15 +13,18 @@
 //!
 //! The objects are those of [`api::kubernetes`]; `read` refuses those of which a part cannot be read. [`services`] and [`ingress`]
 //! do not know each other: a caller lends [`ingress::transform`] the names of ports. `index` has the sets by key of both.
+//! [`Rounds`] has the order in which a caller's marks are worked off.
 
 #![forbid(unsafe_code)]
 
 mod index;
 pub mod ingress;
 mod read;
+mod rounds;
 pub mod services;
 
 pub use read::{TransformSource, read};
+pub use rounds::Rounds;
 
 /// The settings of the mesh that a transform needs.
 #[derive(Clone, Debug, PartialEq, Eq)]

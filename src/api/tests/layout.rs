@@ -398,7 +398,8 @@ const ROOMS: &[(&str, Rooms)] = &[
         &[
             ("index", &[]),
             ("read", &[]),
-            ("ingress", &["index"]),
+            ("rounds", &[]),
+            ("ingress", &["index", "rounds"]),
             ("services", &["index", "read"]),
         ],
     ),

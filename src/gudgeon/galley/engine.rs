@@ -91,7 +91,7 @@ struct EngineState {
     processing: Option<Processing>,
     /// Generated objects that the last session has served.
     made: GeneratedObjects,
-    /// The session has not generated all its resources yet.
+    /// The session has not generated all its resources once.
     is_opening: bool,
     /// The publisher of the last processing, until the next one begins.
     publisher: Publisher,
@@ -534,6 +534,49 @@ mod tests {
         assert!(made < 10, "the event came after {made} objects");
         later(2000).await;
         assert_eq!(count(&engine), Some(202));
+    }
+
+    /// Its owner would keep a session from ever being published.
+    #[tokio::test(start_paused = true)]
+    async fn an_ingress_that_changes_all_the_time_keeps_no_session_closed() {
+        let engine = GalleyEngine::with_turns_of(Duration::ZERO);
+        let mut hosts: Vec<String> = (0..20).map(|at| format!("h{at:02}.example")).collect();
+        hosts.push("a.example".to_owned());
+        engine
+            .emit(news(true, vec![ingress_of("web", &hosts)]))
+            .await;
+        for session in 1..3 {
+            engine.mesh(mesh(session)).await;
+            assert!(engine.state().is_opening);
+            for turn in 0..25 {
+                // The last rule, with the host that sorts first, comes and goes.
+                let event = ingress_of("web", &hosts[..20 + turn % 2]);
+                engine.emit(news(false, vec![event])).await;
+            }
+            assert!(!engine.state().is_opening, "session {session}");
+            later(2000).await;
+            engine.turn();
+            assert!(count(&engine) >= Some(20), "{:?}", count(&engine));
+        }
+    }
+
+    /// A removed subset may still have its routes in the other half.
+    #[tokio::test(start_paused = true)]
+    async fn no_half_of_an_event_is_published() {
+        let engine = GalleyEngine::with_turns_of(Duration::ZERO);
+        engine.mesh(mesh(1)).await;
+        engine.emit(news(true, vec![change(0, Some(1))])).await;
+        later(2000).await;
+        engine.turn();
+        assert_eq!(count(&engine), Some(1));
+        let changes = (1..4).map(|at| change(at, Some(1))).collect();
+        engine.emit(news(false, changes)).await;
+        later(2000).await;
+        // The second of three is applied.
+        engine.turn();
+        assert_eq!(count(&engine), Some(1));
+        engine.turn();
+        assert_eq!(count(&engine), Some(4));
     }
 
     /// As one whose loop went on without it: what is served would be of no one knows when.

@@ -2,7 +2,7 @@
 //!
 //! Resources are generated from all Ingresses together, and an entry of a Service from many objects: so the affected ones
 //! are marked, and generated once, when a source has sent its event. All of it is done in turns: one object may come to thousands of
-//! resources, and the changes of others go in between.
+//! resources, and the changes of others go in between. What changes all the time waits for those others, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -62,10 +62,12 @@ pub(super) struct GeneratedObjects {
 /// The progress of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
+    /// The turn was over before all objects of an event were applied: what is set now may contradict itself.
+    Applying,
+    /// The turn was over before all that follows from the objects was made.
+    Generating,
     /// Nothing is left to do.
     Complete,
-    /// The turn was over before.
-    Partial,
 }
 
 #[derive(Debug)]
@@ -79,6 +81,8 @@ pub(super) struct Processing {
     entries: SyntheticEntries,
     ingresses: Ingresses,
     made: BTreeMap<EntryId, Checked>,
+    /// All objects of the session's begin are applied, and what follows from them was made once.
+    has_made_all_once: bool,
     /// The objects of the last session, until this one has generated its own.
     before: GeneratedObjects,
     /// User-written objects with names that could be generated: they take precedence.
@@ -106,6 +110,7 @@ impl Processing {
             entries: SyntheticEntries::default(),
             ingresses: Ingresses::new(Settings::new(mesh, domain)),
             made: BTreeMap::new(),
+            has_made_all_once: false,
             before: GeneratedObjects::default(),
             written: BTreeSet::new(),
             hidden: BTreeMap::new(),
@@ -148,6 +153,12 @@ impl Processing {
         std::mem::replace(&mut self.has_news, false)
     }
 
+    /// Returns true if all objects of the session's begin are applied, and what follows from them was made once: the session can
+    /// be published, whatever has changed meanwhile.
+    pub(super) const fn has_made_all_once(&self) -> bool {
+        self.has_made_all_once
+    }
+
     /// Sets or deletes an object, in the next turn.
     pub(super) fn set(&mut self, id: EntryId, thing: Option<TransformInput>) {
         self.pending.insert(id, thing);
@@ -167,19 +178,19 @@ impl Processing {
             }
         }
         // Of a new session all objects come first: what is generated depends on several.
-        if self.pending.is_empty() {
-            self.generate(now, publisher, is_over);
+        if !self.pending.is_empty() {
+            return Progress::Applying;
         }
-        if !self.is_complete() {
-            return Progress::Partial;
+        self.generate(now, publisher, is_over);
+        if self.entries.has_made_all_once() && self.ingresses.has_made_all_once() {
+            self.has_made_all_once = true;
+            // Objects of the last session that this one has not generated are deleted.
+            self.before = GeneratedObjects::default();
         }
-        // Objects of the last session that this one has not generated are deleted.
-        self.before = GeneratedObjects::default();
-        Progress::Complete
-    }
-
-    fn is_complete(&self) -> bool {
-        self.pending.is_empty() && !self.entries.is_changed() && !self.ingresses.is_changed()
+        match self.entries.is_changed() || self.ingresses.is_changed() {
+            true => Progress::Generating,
+            false => Progress::Complete,
+        }
     }
 
     fn apply(
@@ -260,16 +271,21 @@ impl Processing {
         let (services, before) = (&self.services, &mut self.before.entries);
         let entries = &mut self.entries;
         self.has_news |= entries.make(services, &self.mesh, before, now, publisher, is_over);
-        if self.ingresses.is_changed() {
-            self.make(now, publisher, is_over);
+        while self.ingresses.is_changed() {
+            self.make(now, publisher);
             self.has_news = true;
+            if is_over() {
+                break;
+            }
         }
     }
 
-    fn make(&mut self, now: Duration, publisher: &mut Publisher, is_over: &dyn Fn() -> bool) {
+    /// Makes one object of Ingresses, with those that share its name. Validating and encoding it takes longer than making it, so a
+    /// turn can end after each.
+    fn make(&mut self, now: Duration, publisher: &mut Publisher) {
         let services = &self.services;
         let port = |service: &Key, name: &str| services.port(service, name);
-        let Changes { generated, removed } = self.ingresses.changes_until(is_over, &port);
+        let Changes { generated, removed } = self.ingresses.changes_until(&|| true, &port);
         for (collection, key) in removed {
             let id = id_of(collection, &key);
             self.hidden.remove(&id);
@@ -396,6 +412,12 @@ mod tests {
             let progress = self.processing.work(now, publisher, &|| false);
             assert_eq!(progress, Progress::Complete);
             self.processing.take_news()
+        }
+
+        /// Does a turn that is over at once.
+        fn turn(&mut self) -> Progress {
+            let (now, publisher) = (self.now, &mut self.publisher);
+            self.processing.work(now, publisher, &|| true)
         }
 
         /// Begins a new session, which takes over what this one serves.
@@ -728,6 +750,49 @@ mod tests {
         play.say(&web, None);
         assert_eq!(play.names(SYNTHETIC), [""; 0]);
         assert_eq!(refused(&play), [""; 0]);
+    }
+
+    /// The namespace that sorts first would starve all others.
+    #[test]
+    fn a_service_that_changes_all_the_time_keeps_no_other_waiting() {
+        let mut play = Play::new(true);
+        let [first, last] = ["a/web", "z/web"].map(|name| id(CoreKind::Service.collection(), name));
+        for _ in 0..2 {
+            play.say(&last, Some(&service()));
+            play.say(&first, Some(&service()));
+            assert_eq!(play.turn(), Progress::Generating);
+            assert!(!play.processing.has_made_all_once());
+            play.say(&first, None);
+            assert_eq!(play.turn(), Progress::Generating);
+            assert!(play.processing.has_made_all_once());
+            // All of the last session has been made anew.
+            assert!(play.processing.before.entries.is_empty());
+            play.next_session(&MeshConfig::default(), true);
+            let served: Vec<_> = play.processing.before.entries.keys().cloned().collect();
+            assert_eq!(served, ["a/web", "z/web"].map(|name| id(SYNTHETIC, name)));
+        }
+    }
+
+    /// Validating and publishing belong to the turn as well as making does.
+    #[test]
+    fn a_turn_is_over_once_an_object_is_published() {
+        let mut play = Play::new(false);
+        let name = id(CoreKind::Ingress.collection(), "shop/web");
+        let one = ingress("a.b", &json!({"number": 80}));
+        play.say(&name, Some(&one));
+        play.work();
+        play.next_session(&MeshConfig::default(), false);
+        play.say(&name, Some(&one));
+        let before = play.processing.before.checked.values();
+        let served: Vec<_> = before.filter_map(|one| one.served.clone()).collect();
+        let count = || -> usize { served.iter().map(Arc::strong_count).sum() };
+        let unpublished = count();
+        let (now, publisher) = (play.now, &mut play.publisher);
+        let progress = play
+            .processing
+            .work(now, publisher, &|| count() > unpublished);
+        assert_eq!(progress, Progress::Generating);
+        assert_eq!(play.processing.made_count(), 1);
     }
 
     #[test]

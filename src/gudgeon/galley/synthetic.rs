@@ -12,13 +12,13 @@ use prost::Message as _;
 use sources::Revision;
 use sources::catalogue::{EntryId, Origin, Refused};
 use transform::services::{Services, SyntheticEntry};
-use transform::{Key, Mesh};
+use transform::{Key, Mesh, Rounds};
 
 /// The entries of all Services.
 #[derive(Debug, Default)]
 pub(super) struct SyntheticEntries {
     /// The Services whose entries are to be made anew.
-    dirty: BTreeSet<Key>,
+    dirty: Rounds<Key>,
     served: BTreeMap<EntryId, Arc<Resource>>,
     /// The causes for which entries cannot be made as their objects are now. The last one that could be made stays served.
     refused: BTreeMap<EntryId, Arc<[Finding]>>,
@@ -33,6 +33,11 @@ impl SyntheticEntries {
     /// Returns true if entries are marked.
     pub(super) fn is_changed(&self) -> bool {
         !self.dirty.is_empty()
+    }
+
+    /// Returns true if all entries have been made once: those that were marked when the first was made.
+    pub(super) fn has_made_all_once(&self) -> bool {
+        self.dirty.has_ended_one()
     }
 
     /// Makes marked entries until `is_over`, but at least one. `before`: the resources that the last session has served. Returns true

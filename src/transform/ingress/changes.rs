@@ -1,7 +1,7 @@
 //! Ingresses as they come and go. A change makes those objects again that the Ingress has a part in, and reads no Ingress
 //! without a part in them: a role that follows thousands of them has a loop to turn meanwhile. A host or a name that thousands
 //! share is one object, and costs all that share it. An Ingress of thousands of hosts is made in turns, so that others do not wait for
-//! all of it.
+//! all of it; the turns go in rounds, so that one that changes all the time does not keep the others from theirs.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::Key;
 use crate::index::{insert, remove};
+use crate::rounds::Rounds;
 use api::kubernetes::Ingress;
 
 /// The objects that were made of a target last.
@@ -51,7 +52,7 @@ pub struct Ingresses {
     services: BTreeMap<Key, BTreeSet<String>>,
     /// The hosts whose VirtualServices would have one name.
     bases: BTreeMap<String, BTreeSet<String>>,
-    dirty: BTreeSet<Target>,
+    dirty: Rounds<Target>,
     made: BTreeMap<Target, Made>,
     read: usize,
 }
@@ -75,7 +76,7 @@ impl Ingresses {
             hosts: BTreeMap::new(),
             services: BTreeMap::new(),
             bases: BTreeMap::new(),
-            dirty: BTreeSet::new(),
+            dirty: Rounds::new(),
             made: BTreeMap::new(),
             read: 0,
         }
@@ -148,6 +149,11 @@ impl Ingresses {
 
     pub fn is_changed(&self) -> bool {
         !self.dirty.is_empty()
+    }
+
+    /// Returns true if all objects have been made once: those of Ingresses that were there when the first was made.
+    pub fn has_made_all_once(&self) -> bool {
+        self.dirty.has_ended_one()
     }
 
     /// The Ingresses that were read so far to make objects, each time that they were.
@@ -232,11 +238,8 @@ impl Ingresses {
     ) {
         let hosts = self.bases.get(base).into_iter().flatten();
         let targets = hosts.map(|host| Target::Host(host.clone()));
-        let changed: Vec<_> = targets
-            .filter(|target| self.dirty.contains(target))
-            .collect();
+        let changed: Vec<_> = targets.filter(|target| self.dirty.remove(target)).collect();
         for target in changed {
-            self.dirty.remove(&target);
             self.remake(target, port, remade);
         }
         // Numbered by the caller.
@@ -469,6 +472,27 @@ mod tests {
             .chain(std::iter::repeat_n(1, 101))
             .collect();
         assert_eq!(turns, expected);
+    }
+
+    #[test]
+    fn a_host_that_changes_all_the_time_keeps_no_other_waiting() {
+        let names: Vec<String> = (0..20).map(|at| format!("h{at:02}.example")).collect();
+        let hosts: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut all = Ingresses::new(settings());
+        let key = Key::new("shop", "web");
+        let mut one = ingress(&hosts, &json!({"number": 80}));
+        let none = |_: &Key, _: &str| None;
+        let mut made = BTreeSet::new();
+        // The findings, the Gateway and the hosts.
+        for turn in 0..22 {
+            assert!(!all.has_made_all_once() || turn == 0);
+            one.spec.rules[0].http.paths[0].path = format!("/{turn}");
+            all.set(key.clone(), Some(one.clone()));
+            let changes = all.changes_until(&|| true, &none);
+            made.extend(changes.generated.into_iter().map(|one| one.key.name));
+        }
+        assert_eq!(made.len(), 21);
+        assert!(all.has_made_all_once());
     }
 
     #[test]

@@ -22,7 +22,7 @@ const REMEMBERED: usize = 200;
 const MOST_LINES: usize = 100;
 
 /// The time of the next turn of [`GalleyEngine::run`].
-enum Next {
+pub(super) enum Next {
     Now,
     /// `None`: at the next change.
     At(Option<Duration>),
@@ -61,13 +61,13 @@ impl GalleyEngine {
         let begun = Instant::now();
         let is_over = || begun.elapsed() >= self.settings.turn;
         let progress = processing.work(now, &mut state.publisher, &is_over);
-        if progress == Progress::Complete {
-            if processing.take_news() {
-                log_findings(state);
-            }
-            if std::mem::take(&mut state.is_opening) {
-                state.publisher.open(now);
-            }
+        // A session that changes all the time is never complete, and is published all the same.
+        let opens = processing.has_made_all_once() && std::mem::take(&mut state.is_opening);
+        if opens {
+            state.publisher.open(now);
+        }
+        if (opens || progress == Progress::Complete) && processing.take_news() {
+            log_findings(state);
         }
         progress
     }
@@ -75,19 +75,7 @@ impl GalleyEngine {
     /// Works and publishes snapshots when they are due, for ever.
     pub(in crate::galley) async fn run(self: Arc<Self>) {
         loop {
-            let next = self.in_turn(|engine| {
-                let mut state = engine.state();
-                let now = engine.clock.now();
-                match engine.work(&mut state, now) {
-                    Progress::Complete => Next::At(engine.publish(&mut state, now)),
-                    Progress::Partial => {
-                        // Other objects do not wait for the end of this work.
-                        engine.publish(&mut state, now);
-                        Next::Now
-                    }
-                }
-            });
-            let deadline = match next.await {
+            let deadline = match self.in_turn(Self::turn).await {
                 Next::Now => continue,
                 Next::At(deadline) => deadline,
             };
@@ -101,6 +89,22 @@ impl GalleyEngine {
                 () = self.wake.notified() => {}
                 () = due => {}
             }
+        }
+    }
+
+    /// Works for a turn, and publishes the snapshots that are due. Returns the time of the next turn.
+    pub(super) fn turn(&self) -> Next {
+        let mut state = self.state();
+        let now = self.clock.now();
+        match self.work(&mut state, now) {
+            // An event is published whole: a half of it may have the routes of a subset, say, that the other half removes.
+            Progress::Applying => Next::Now,
+            Progress::Generating => {
+                // Other objects do not wait for the end of this work.
+                self.publish(&mut state, now);
+                Next::Now
+            }
+            Progress::Complete => Next::At(self.publish(&mut state, now)),
         }
     }
 
