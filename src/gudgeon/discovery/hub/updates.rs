@@ -129,6 +129,12 @@ impl Hub {
         self.updates.wait_for(|now| now.applied >= last).await;
     }
 
+    /// Returns the number of all updates that were ever enqueued.
+    #[cfg(test)]
+    pub(crate) fn enqueued_updates(&self) -> u64 {
+        self.updates.progress().enqueued
+    }
+
     /// Applies the updates that wait, for ever.
     pub(super) async fn apply_updates(self: &Arc<Self>) {
         loop {
@@ -203,6 +209,7 @@ mod tests {
     use std::time::Duration;
 
     use api::model::Registry;
+    use sources::contribution::SyncState;
 
     use super::*;
     use crate::discovery::readiness::readiness;
@@ -233,12 +240,13 @@ mod tests {
     }
 
     /// Makes the mesh a large one, whose updates all leave the loop.
-    fn put_large(hub: &Hub) {
+    fn put_large(hub: &Hub) -> SourceId {
         let id = SourceId {
             registry: Registry::External,
             cluster: "east".into(),
         };
         hub.put(&id, large_contribution());
+        id
     }
 
     async fn poll_once(mut waits: Pin<&mut impl Future<Output = ()>>) -> Poll<()> {
@@ -306,6 +314,28 @@ mod tests {
         drop(ends);
         hub.updates_applied().await;
         assert!(!hub.updates.progress().is_busy());
+    }
+
+    /// Each response of an MCP source sets the state, also one without changes.
+    #[tokio::test]
+    async fn a_sync_state_is_set_once() {
+        let hub = hub();
+        let _running = tokio::spawn(Arc::clone(&hub).run());
+        let id = put_large(&hub);
+        hub.updates_applied().await;
+        let before = hub.enqueued_updates();
+        let lost = |why: &str| SyncState::Stale { error: why.into() };
+        let (synced, away) = (SyncState::Synced, lost("away"));
+        let states = [&synced, &synced, &away, &lost("late"), &away, &away];
+        let enqueued = states.map(|state| {
+            hub.set_sync_state(&id, state.clone());
+            hub.enqueued_updates() - before
+        });
+        assert_eq!(enqueued, [1, 1, 2, 3, 4, 4]);
+        hub.updates_applied().await;
+        let sources = hub.source_statuses();
+        let source = sources.iter().find(|one| one.source == id).unwrap();
+        assert_eq!(source.sync_state, away);
     }
 
     #[tokio::test]
