@@ -64,7 +64,7 @@ impl UpdateQueue {
 
     /// Takes all updates that wait, once there are any.
     async fn take(&self) -> Vec<(u64, UpdateStep)> {
-        self.wait_for(|now| now.is_busy()).await;
+        self.wait_for(Progress::is_busy).await;
         mem::take(&mut *self.waiting())
     }
 
@@ -127,6 +127,11 @@ impl Hub {
     pub(crate) async fn updates_applied(&self) {
         let last = self.updates.progress().enqueued;
         self.updates.wait_for(|now| now.applied >= last).await;
+    }
+
+    /// Returns true while updates wait, or are applied beside the event loop.
+    pub(crate) fn is_applying_updates(&self) -> bool {
+        self.updates.progress().is_busy()
     }
 
     /// Returns the number of all updates that were ever enqueued.
@@ -310,10 +315,10 @@ mod tests {
         let _running = tokio::spawn(Arc::clone(&hub).run());
         let waited = tokio::time::timeout(Duration::from_secs(20), its_own).await;
         assert_eq!((waited, applied.all()), (Ok(()), vec![(1, false)]));
-        assert!(hub.updates.progress().is_busy());
+        assert!(hub.is_applying_updates());
         drop(ends);
         hub.updates_applied().await;
-        assert!(!hub.updates.progress().is_busy());
+        assert!(!hub.is_applying_updates());
     }
 
     /// Each response of an MCP source sets the state, also one without changes.
