@@ -752,7 +752,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("sources/consul/schedule.rs", 420),
     ("sources/kubernetes/index/source.rs", 436),
     ("gudgeon/grpc/connections.rs", 452),
-    ("gudgeon/discovery/sources/mcp.rs", 490),
+    ("gudgeon/discovery/sources/mcp.rs", 455),
     ("gudgeon/discovery/debug/page.rs", 415),
 ];
 

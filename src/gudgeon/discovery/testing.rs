@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use api::model::Registry;
 use sources::aggregate::{self, Registries};
-use sources::contribution::{SourceId, SyncState};
+use sources::contribution::{Contribution, Ingresses, SourceId, SyncState};
 use sources::kubernetes::Names;
 use sources::memory::Memory;
 
-use super::hub::Hub;
+use super::hub::{Hub, LARGE};
 use super::options::{DiscoveryOptions, Environment};
 use crate::cli::DiscoveryFlags;
 
@@ -57,4 +57,15 @@ pub(super) fn memory_of(hub: &Hub) -> (SourceId, Memory) {
     };
     hub.set_sync_state(&id, SyncState::Synced);
     (id, Memory::new(names))
+}
+
+/// Objects of a mesh whose updates all leave the event loop.
+pub(super) fn large_contribution() -> Contribution {
+    // An Ingress counts by the length of its text.
+    let text = format!("{:64}", "{}");
+    let all = (0..LARGE).map(|at| (("n".into(), at.to_string().into()), text.as_str().into()));
+    Contribution {
+        ingresses: Arc::new(Ingresses::from_iter(all)),
+        ..Contribution::default()
+    }
 }

@@ -17,13 +17,19 @@ impl SyncStates {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the state of a source. `since` counts only if its variant changes.
-    fn set(&self, id: &SourceId, to: &SyncState, since: Duration) {
+    /// Sets the state of a source, and returns true if the last one that was set is another. `since` counts only if its variant
+    /// changes.
+    fn set(&self, id: &SourceId, to: &SyncState, since: Duration) -> bool {
         let mut states = self.states();
         let kind = std::mem::discriminant::<SyncState>;
-        if states.get(id).map(|(known, _)| kind(known)) != Some(kind(to)) {
-            states.insert(id.clone(), (to.clone(), since));
+        match states.get_mut(id) {
+            Some((known, _)) if known == to => return false,
+            Some((known, _)) if kind(known) == kind(to) => known.clone_from(to),
+            Some(_) | None => {
+                states.insert(id.clone(), (to.clone(), since));
+            }
         }
+        true
     }
 
     fn remove(&self, id: &SourceId) {
@@ -46,7 +52,10 @@ impl Hub {
 
     /// Sets the sync state of a source. `since` counts only if its variant changes.
     pub(crate) fn set_sync_state_since(&self, id: &SourceId, to: SyncState, since: Duration) {
-        self.sync_states.set(id, &to, since);
+        // An update merges all sources anew.
+        if !self.sync_states.set(id, &to, since) {
+            return;
+        }
         let id = id.clone();
         self.update(move |registries| {
             registries.set_sync_state(&id, to);

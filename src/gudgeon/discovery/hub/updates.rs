@@ -16,17 +16,34 @@ use super::merged_sources::MergedSources;
 
 type UpdateStep = Box<dyn FnOnce(&mut Registries) -> Changes + Send>;
 
-/// Updates that wait for those before them.
+/// Updates that wait for those before them. Each has a number, its place among all that were enqueued.
 #[derive(Default)]
 pub(super) struct UpdateQueue {
-    waiting: Mutex<Vec<UpdateStep>>,
+    waiting: Mutex<Vec<(u64, UpdateStep)>>,
+    progress: watch::Sender<Progress>,
+}
+
+/// The numbers of the last update that was enqueued, and of the last one that is applied.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    enqueued: u64,
+    applied: u64,
+}
+
+impl Progress {
     /// Updates wait, or are applied beside the event loop.
-    is_busy: watch::Sender<bool>,
+    fn is_busy(self) -> bool {
+        self.applied < self.enqueued
+    }
 }
 
 impl UpdateQueue {
-    fn waiting(&self) -> MutexGuard<'_, Vec<UpdateStep>> {
+    fn waiting(&self) -> MutexGuard<'_, Vec<(u64, UpdateStep)>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn progress(&self) -> Progress {
+        *self.progress.borrow()
     }
 
     /// Enqueues an update, or returns a small one that no other is before.
@@ -35,28 +52,32 @@ impl UpdateQueue {
         S: FnOnce(&mut Registries) -> Changes + Send + 'static,
     {
         let mut waiting = self.waiting();
-        if !is_large && !*self.is_busy.borrow() {
+        let known = self.progress();
+        if !is_large && !known.is_busy() {
             return Some(step);
         }
-        waiting.push(Box::new(step));
-        self.is_busy.send_replace(true);
+        let number = known.enqueued + 1;
+        waiting.push((number, Box::new(step)));
+        self.progress.send_modify(|now| now.enqueued = number);
         None
     }
 
-    /// Takes all updates that wait. Without any the queue is idle from now on.
-    fn take(&self) -> Vec<UpdateStep> {
-        let mut waiting = self.waiting();
-        if waiting.is_empty() {
-            self.is_busy.send_replace(false);
-        }
-        mem::take(&mut *waiting)
+    /// Takes all updates that wait, once there are any.
+    async fn take(&self) -> Vec<(u64, UpdateStep)> {
+        self.wait_for(Progress::is_busy).await;
+        mem::take(&mut *self.waiting())
     }
 
-    /// Returns when the queue is in that state.
-    async fn wait_for(&self, is_busy: bool) {
-        let mut changes = self.is_busy.subscribe();
+    /// Takes note of the last update that is applied.
+    fn applied(&self, number: u64) {
+        self.progress.send_modify(|now| now.applied = number);
+    }
+
+    /// Returns when the queue has come so far.
+    async fn wait_for(&self, is_there: impl Fn(Progress) -> bool) {
+        let mut changes = self.progress.subscribe();
         // It cannot fail: the sender is here.
-        let _state = changes.wait_for(|now| *now == is_busy).await;
+        let _progress = changes.wait_for(|now| is_there(*now)).await;
     }
 }
 
@@ -101,24 +122,36 @@ impl Hub {
         }
     }
 
-    /// Returns when every update so far is applied: a source that waits for it merges what comes meanwhile into one update.
+    /// Returns when every update so far is applied, whatever is enqueued later: a source that waits for it merges what comes
+    /// meanwhile into one update.
     pub(crate) async fn updates_applied(&self) {
-        self.updates.wait_for(false).await;
+        let last = self.updates.progress().enqueued;
+        self.updates.wait_for(|now| now.applied >= last).await;
+    }
+
+    /// Returns true while updates wait, or are applied beside the event loop.
+    pub(crate) fn is_applying_updates(&self) -> bool {
+        self.updates.progress().is_busy()
+    }
+
+    /// Returns the number of all updates that were ever enqueued.
+    #[cfg(test)]
+    pub(crate) fn enqueued_updates(&self) -> u64 {
+        self.updates.progress().enqueued
     }
 
     /// Applies the updates that wait, for ever.
     pub(super) async fn apply_updates(self: &Arc<Self>) {
         loop {
-            self.updates.wait_for(true).await;
-            loop {
-                let steps = self.updates.take();
-                if steps.is_empty() {
-                    break;
+            let steps = self.updates.take().await;
+            let this = Arc::clone(self);
+            let apply = move || {
+                for (number, step) in steps {
+                    this.apply(step);
+                    this.updates.applied(number);
                 }
-                let this = Arc::clone(self);
-                let apply = move || steps.into_iter().for_each(|step| this.apply(step));
-                self.blocking.run_large(apply).await;
-            }
+            };
+            self.blocking.run_large(apply).await;
         }
     }
 
@@ -173,16 +206,19 @@ fn pushes(changes: &Changes, served: Option<&Snapshot>, world: &World) -> Vec<Pu
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::pin::{Pin, pin};
     use std::sync::mpsc;
+    use std::task::Poll;
     use std::thread::{self, ThreadId};
     use std::time::Duration;
 
     use api::model::Registry;
-    use sources::contribution::Ingresses;
+    use sources::contribution::SyncState;
 
     use super::*;
     use crate::discovery::readiness::readiness;
-    use crate::discovery::testing::hub;
+    use crate::discovery::testing::{hub, large_contribution};
 
     /// The threads on which updates were applied, in order.
     #[derive(Clone, Debug, Default)]
@@ -208,6 +244,20 @@ mod tests {
         }
     }
 
+    /// Makes the mesh a large one, whose updates all leave the loop.
+    fn put_large(hub: &Hub) -> SourceId {
+        let id = SourceId {
+            registry: Registry::External,
+            cluster: "east".into(),
+        };
+        hub.put(&id, large_contribution());
+        id
+    }
+
+    async fn poll_once(mut waits: Pin<&mut impl Future<Output = ()>>) -> Poll<()> {
+        poll_fn(|context| Poll::Ready(waits.as_mut().poll(context))).await
+    }
+
     #[tokio::test]
     async fn large_updates_leave_the_loop_and_later_ones_come_after_them() {
         let (hub, applied) = (hub(), Applied::default());
@@ -221,18 +271,7 @@ mod tests {
         let expected = [(1, true), (2, false), (3, false), (4, true)];
         assert_eq!(applied.all(), expected);
         // In a large mesh a small update may be one of everything.
-        let all = (0..LARGE).map(|at| (("n".into(), at.to_string().into()), "{}".into()));
-        let id = SourceId {
-            registry: Registry::External,
-            cluster: "east".into(),
-        };
-        hub.put(
-            &id,
-            Contribution {
-                ingresses: Arc::new(Ingresses::from_iter(all)),
-                ..Contribution::default()
-            },
-        );
+        put_large(&hub);
         hub.update(applied.step(5));
         hub.updates_applied().await;
         assert_eq!(applied.all()[4..], [(5, false)]);
@@ -259,6 +298,49 @@ mod tests {
         ends.send(()).unwrap();
         hub.updates_applied().await;
         assert!(!running.is_finished());
+    }
+
+    /// A source waited for the updates of all others, as long as they went on.
+    #[tokio::test]
+    async fn a_source_waits_only_for_the_updates_before() {
+        let (hub, applied) = (hub(), Applied::default());
+        let (ends, ended) = mpsc::channel::<()>();
+        hub.update_of_size(LARGE, applied.step(1));
+        let mut its_own = pin!(hub.updates_applied());
+        assert!(poll_once(its_own.as_mut()).await.is_pending());
+        hub.update_of_size(LARGE, move |_| {
+            let _ended = ended.recv_timeout(Duration::from_secs(60));
+            Changes::default()
+        });
+        let _running = tokio::spawn(Arc::clone(&hub).run());
+        let waited = tokio::time::timeout(Duration::from_secs(20), its_own).await;
+        assert_eq!((waited, applied.all()), (Ok(()), vec![(1, false)]));
+        assert!(hub.is_applying_updates());
+        drop(ends);
+        hub.updates_applied().await;
+        assert!(!hub.is_applying_updates());
+    }
+
+    /// Each response of an MCP source sets the state, also one without changes.
+    #[tokio::test]
+    async fn a_sync_state_is_set_once() {
+        let hub = hub();
+        let _running = tokio::spawn(Arc::clone(&hub).run());
+        let id = put_large(&hub);
+        hub.updates_applied().await;
+        let before = hub.enqueued_updates();
+        let lost = |why: &str| SyncState::Stale { error: why.into() };
+        let (synced, away) = (SyncState::Synced, lost("away"));
+        let states = [&synced, &synced, &away, &lost("late"), &away, &away];
+        let enqueued = states.map(|state| {
+            hub.set_sync_state(&id, state.clone());
+            hub.enqueued_updates() - before
+        });
+        assert_eq!(enqueued, [1, 1, 2, 3, 4, 4]);
+        hub.updates_applied().await;
+        let sources = hub.source_statuses();
+        let source = sources.iter().find(|one| one.source == id).unwrap();
+        assert_eq!(source.sync_state, away);
     }
 
     #[tokio::test]

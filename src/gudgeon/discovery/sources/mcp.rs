@@ -11,6 +11,7 @@ mod page_tests;
 #[cfg(test)]
 mod panic_tests;
 mod port;
+mod publish;
 mod sinkz;
 mod source;
 mod union_state;
@@ -25,16 +26,15 @@ use api::model::{ClusterId, Registry};
 use mcp::sink::Changes;
 use mcp::sink::union::UnionChange;
 use sources::catalogue::EntryChange as Stored;
-use sources::contribution::{Contribution, SourceId, SyncState};
+use sources::contribution::{SourceId, SyncState};
 use sources::kubernetes::Objects;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
-use self::counts::{OtherObjects, count};
 use self::local::{Folder, Local};
 use self::objects::OfFiles;
-use self::source::{Source, SourceName, SourceOrigin, lost, missing};
+use self::source::{Source, SourceName, SourceOrigin, missing};
 use self::union_state::UnionState;
 use super::{names, own_rules::Own};
 use crate::cli::DiscoveryFlags;
@@ -71,6 +71,8 @@ pub(crate) struct McpSources {
     /// The tasks of the sources, which the mesh configuration may name at any time.
     tasks: LateTasks,
     state: Mutex<UnionState>,
+    /// True while objects are to be put into the hub, after the updates that it applies.
+    is_unpublished: watch::Sender<bool>,
 }
 
 /// Dials all that the mesh configuration and the flags name, now and later.
@@ -133,8 +135,10 @@ pub(super) fn start(
             Objects::new(names(hub, hub.options.settings.cluster.clone())),
             hub.options.registries.contains(&Registry::Kubernetes),
         ))),
+        is_unpublished: watch::Sender::new(false),
     });
     loops.spawn(mcp_sources.follow_trust());
+    loops.spawn(mcp_sources.publish_later());
     if are_named {
         hub.set_sync_state(&mcp_sources.rules, SyncState::Syncing);
         mcp_sources.follow(configured);
@@ -400,19 +404,26 @@ impl McpSources {
 
     /// Updates the hub, and drops sources that are no longer needed.
     fn reconcile(&self, mut state: MutexGuard<'_, UnionState>) {
-        let mut stay = state.sources.iter().filter(|source| !source.leaves);
-        let is_synced = stay.all(Source::is_synced);
+        let is_synced = state.is_synced();
         if is_synced {
             self.drop_left_sources(&mut state);
         }
+        let own_counted = self.own.count();
         if !self.own.yields(!state.sources.is_empty(), is_synced) {
+            // One's own rules count, and may have the same place in the hub.
+            self.is_unpublished.send_replace(false);
             return;
         }
         // Once there, it stays: it may have to become empty.
         state.has_services |= state.sources.iter().any(Source::gives_services);
         // Proxies that are served already do not wait for sources that come later.
         state.late |= is_synced;
-        self.publish(state, is_synced);
+        // Rules change hands in one step.
+        if own_counted || self.own.count() {
+            self.publish(state);
+        } else {
+            self.publish_or_mark(state);
+        }
     }
 
     /// Drops the sources that are named no longer: the others have sent all.
@@ -429,38 +440,6 @@ impl McpSources {
         self.take(state, changes);
     }
 
-    /// Puts all objects and their sync state into the hub.
-    fn publish(&self, mut state: MutexGuard<'_, UnionState>, is_synced: bool) {
-        let hub = &self.hub;
-        let rules = state.contribution();
-        let services = Contribution {
-            configuration: state.services.configuration().clone(),
-            ..Contribution::default()
-        };
-        let others = OtherObjects {
-            plain: state.of_files.counts(),
-            refused: state.of_files.refused().collect(),
-            unchecked: written::unchecked_kinds(&state.sources),
-        };
-        count(&hub.facts, &self.rules, &state.rules, others);
-        let none = OtherObjects::default();
-        count(&hub.facts, &self.services, &state.services, none);
-        let missing = missing(&state.sources);
-        let sync_state = sync_state(is_synced, state.late, &missing, lost(&state.sources));
-        let has_services = state.has_services;
-        drop(state);
-        let mut awaited = hub.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-        awaited.insert(self.rules.clone(), missing);
-        drop(awaited);
-        hub.put(&self.rules, rules);
-        if has_services {
-            hub.put(&self.services, services);
-            hub.set_sync_state(&self.services, sync_state.clone());
-        }
-        // The state comes after the objects: it may complete the first snapshot.
-        hub.set_sync_state(&self.rules, sync_state);
-    }
-
     /// Ends the wait for sources after `patience`, so that the objects that have come are served.
     async fn wait(self: Arc<Self>) {
         tokio::time::sleep(self.patience).await;
@@ -474,18 +453,5 @@ impl McpSources {
             }
         }
         self.reconcile(state);
-    }
-}
-
-/// The sync state of all sources as one. `missing` and `lost` name the sources that have not sent all, and those that give nothing
-/// any more.
-fn sync_state(is_synced: bool, is_late: bool, missing: &str, lost: String) -> SyncState {
-    match (is_synced, is_late) {
-        (true, _) if lost.is_empty() => SyncState::Synced,
-        (true, _) => SyncState::Stale { error: lost.into() },
-        (false, true) => SyncState::Stale {
-            error: missing.into(),
-        },
-        (false, false) => SyncState::Syncing,
     }
 }

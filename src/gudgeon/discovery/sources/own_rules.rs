@@ -25,10 +25,15 @@ impl Own {
         self.counts.subscribe()
     }
 
+    /// Returns true while they count.
+    pub(super) fn count(&self) -> bool {
+        *self.counts.borrow()
+    }
+
     /// Returns true if the others' rules count now. They take over when all of them have sent all, and give back when none of
     /// them is left.
     pub(super) fn yields(&self, others_are_named: bool, others_are_synced: bool) -> bool {
-        let counts = *self.counts.borrow();
+        let counts = self.count();
         match (counts, others_are_named) {
             (true, true) if others_are_synced => {
                 info!("configuration comes from configSources from now on");

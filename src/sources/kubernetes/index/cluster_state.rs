@@ -233,10 +233,26 @@ impl ClusterState {
         Some(self.since.filter(|_| self.synced)? + GATHER)
     }
 
-    /// The steps of work that [`Self::emit`] has to do where it is due.
-    pub(super) fn work(&self) -> usize {
-        let has_changed = self.synced && self.since.is_some();
-        if has_changed { self.objects.work() } else { 0 }
+    /// The steps of work that [`Self::emit`] has to do at this time: none where it returns `None`.
+    pub(super) fn work(&self, now: Instant) -> usize {
+        if self.synced && self.state_to_emit(now).is_some() {
+            self.objects.work()
+        } else {
+            0
+        }
+    }
+
+    /// Returns the sync state and the error to emit, if anything is due.
+    fn state_to_emit(&self, now: Instant) -> Option<(SyncState, Option<Arc<str>>)> {
+        if self.returning.is_some_and(|first| now < first + TOGETHER) {
+            return None;
+        }
+        let sync_state = self.sync_state_at(now);
+        let error = self.stale().next();
+        let error: Option<Arc<str>> = error.map(|(_, why)| why.as_str().into());
+        let is_other = (&sync_state, &error) != (&self.sync_state, &self.error);
+        let is_ready = self.gathered().is_some_and(|at| now >= at);
+        (is_ready || is_other).then_some((sync_state, error))
     }
 
     /// Returns the state if it is due and differs from the last one; else `None`.
@@ -244,17 +260,10 @@ impl ClusterState {
         if self.returning.is_some_and(|first| now >= first + TOGETHER) {
             self.returning = None;
         }
-        let sync_state = self.sync_state_at(now);
+        let (sync_state, error) = self.state_to_emit(now)?;
         let is_lost = matches!(sync_state, SyncState::Stale { .. });
         let lost = self.stale().map(|(since, _)| *since).min();
         let lost = lost.filter(|_| is_lost);
-        let error = self.stale().next();
-        let error: Option<Arc<str>> = error.map(|(_, why)| why.as_str().into());
-        let other = (&sync_state, &error) != (&self.sync_state, &self.error);
-        let ready = self.gathered().is_some_and(|at| now >= at);
-        if self.returning.is_some() || !(ready || other) {
-            return None;
-        }
         self.since = None;
         self.sync_state = sync_state.clone();
         self.error.clone_from(&error);
@@ -298,7 +307,7 @@ impl ClusterState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kubernetes::index::wire::Namespace;
+    use crate::kubernetes::index::wire::Service;
     use api::config::Finding;
 
     const PATIENCE: Duration = Duration::from_secs(5);
@@ -416,6 +425,33 @@ mod tests {
         assert_eq!(state.due(), Some(now + GATHER));
         assert_eq!(state.emit(now + GATHER).unwrap().counts["Namespace"], 3);
         assert_eq!(state.emit(now + GATHER * 2), None);
+    }
+
+    /// Each event of a relist counted the work of all that had changed since, on the event loop.
+    #[test]
+    fn no_work_is_counted_before_it_is_due() {
+        let (mut state, now) = synced();
+        let service = |name: &str| Service {
+            key: Key::new("n", name),
+            ..Service::default()
+        };
+        state.objects.set(Arc::new(service("a")));
+        state.changed(now);
+        assert_eq!((state.work(now), state.emit(now)), (0, None));
+        assert!(state.work(now + GATHER) > 0);
+        assert!(state.emit(now + GATHER).is_some());
+        assert_eq!(state.work(now + GATHER), 0);
+        for kind in ["a", "b"] {
+            state.freshness(kind, listed(Some(now)), now);
+        }
+        let now = now + PATIENCE * 2;
+        assert!(state.emit(now).is_some());
+        state.freshness("a", listed(None), now);
+        state.objects.set(Arc::new(service("b")));
+        state.changed(now);
+        assert_eq!(state.work(now + TOGETHER - GATHER), 0);
+        assert!(state.work(now + TOGETHER) > 0);
+        assert!(state.emit(now + TOGETHER).is_some());
     }
 
     #[test]

@@ -156,7 +156,7 @@ pub(super) async fn watch_all(
         }
         let now = Instant::now();
         let emit = move |state: &mut ClusterState| state.emit(now);
-        let (back, update) = offload_state(state.work(), state, emit).await;
+        let (back, update) = offload_state(state.work(now), state, emit).await;
         state = back;
         if let Some(update) = update {
             to.send_modify(|known| known.follow(update, now));

@@ -45,6 +45,12 @@ impl UnionState {
         }
     }
 
+    /// True if all sources that stay have sent all.
+    pub(super) fn is_synced(&self) -> bool {
+        let mut stay = self.sources.iter().filter(|source| !source.leaves);
+        stay.all(Source::is_synced)
+    }
+
     /// Ends the sources that leave. Another role goes on: it may be wanted again.
     pub(super) fn drop_leaving(&mut self) {
         let sources = std::mem::take(&mut self.sources).into_iter();
