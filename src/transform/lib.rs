@@ -13,7 +13,7 @@
 //!
 //! The objects are those of [`api::kubernetes`]; `read` refuses those of which a part cannot be read. [`services`] and [`ingress`]
 //! do not know each other: a caller lends [`ingress::transform`] the names of ports. `index` has the sets by key of both.
-//! [`Rounds`] has the order in which a caller's marks are worked off.
+//! `rounds` has the order in which marks are worked off.
 
 #![forbid(unsafe_code)]
 
