@@ -26,7 +26,7 @@ struct PooledConflicts {
     all: HashSet<Arc<Conflict>>,
     /// Those found earlier that some scope had at the last sweep, and that were not found since: they take nobody's place.
     before: HashSet<Arc<Conflict>>,
-    /// Of `all`.
+    /// The number of texts in `all`, by cause.
     counts: HashMap<Counted, usize>,
 }
 
