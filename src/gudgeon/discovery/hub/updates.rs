@@ -20,17 +20,17 @@ type UpdateStep = Box<dyn FnOnce(&mut Registries) -> Changes + Send>;
 #[derive(Default)]
 pub(super) struct UpdateQueue {
     waiting: Mutex<Vec<(u64, UpdateStep)>>,
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<UpdateProgress>,
 }
 
 /// The numbers of the last update that was enqueued, and of the last one that is applied.
 #[derive(Clone, Copy, Debug, Default)]
-struct Progress {
+struct UpdateProgress {
     enqueued: u64,
     applied: u64,
 }
 
-impl Progress {
+impl UpdateProgress {
     /// Updates wait, or are applied beside the event loop.
     fn is_busy(self) -> bool {
         self.applied < self.enqueued
@@ -42,7 +42,7 @@ impl UpdateQueue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn progress(&self) -> Progress {
+    fn progress(&self) -> UpdateProgress {
         *self.progress.borrow()
     }
 
@@ -64,7 +64,7 @@ impl UpdateQueue {
 
     /// Takes all updates that wait, once there are any.
     async fn take(&self) -> Vec<(u64, UpdateStep)> {
-        self.wait_for(Progress::is_busy).await;
+        self.wait_for(UpdateProgress::is_busy).await;
         mem::take(&mut *self.waiting())
     }
 
@@ -74,7 +74,7 @@ impl UpdateQueue {
     }
 
     /// Returns when the queue has come so far.
-    async fn wait_for(&self, is_there: impl Fn(Progress) -> bool) {
+    async fn wait_for(&self, is_there: impl Fn(UpdateProgress) -> bool) {
         let mut changes = self.progress.subscribe();
         // It cannot fail: the sender is here.
         let _progress = changes.wait_for(|now| is_there(*now)).await;
