@@ -24,6 +24,8 @@ pub(super) struct AffectedProxies {
     everybody: bool,
     services: BTreeSet<ServiceKey>,
     rules: BTreeSet<ObjectRef>,
+    /// Namespaces whose Sidecars changed.
+    with_sidecars: BTreeSet<Arc<str>>,
     /// Namespaces whose workloads let others in.
     guarded: BTreeSet<Arc<str>>,
     /// Namespaces with secrets that came, changed or went.
@@ -91,7 +93,9 @@ impl AffectedProxies {
         rules.extend(difference.rules(|world| &world.virtual_services));
         rules.extend(difference.rules(|world| &world.destination_rules));
         rules.extend(difference.rules(|world| &world.gateways));
-        rules.extend(difference.rules(|world| &world.sidecars));
+        let sidecars = difference.rules(|world| &world.sidecars);
+        let with_sidecars = sidecars.iter().map(|one| one.namespace.clone()).collect();
+        rules.extend(sidecars);
         rules.extend(difference.rules(|world| &world.envoy_filters));
         let authorization = difference.rules(|world| &world.authorization_policies);
         let authentication = difference.rules(|world| &world.request_authentications);
@@ -124,6 +128,7 @@ impl AffectedProxies {
             everybody: !is_same,
             services: difference.services(),
             rules,
+            with_sidecars,
             guarded,
             secrets: secrets.collect(),
             by_class: Mutex::default(),
@@ -155,7 +160,10 @@ impl AffectedProxies {
                     .contains(&node.namespace)
             });
         let has_secrets = may_have && self.secrets.contains(&node.namespace);
-        if has_secrets || self.has_sidecar_beside(node) {
+        // A router takes nothing of a Sidecar, but the router's look says so at the Sidecar.
+        let may_be_selected =
+            node.kind == node::Kind::Router && self.with_sidecars.contains(&node.namespace);
+        if has_secrets || may_be_selected {
             return true;
         }
         let key = node.workload_key(local);
@@ -185,13 +193,6 @@ impl AffectedProxies {
             lock().insert(class, is_concerned);
             is_concerned
         })
-    }
-
-    /// Returns true if a Sidecar may select this router: the router's look says so at the Sidecar, and sends nothing.
-    fn has_sidecar_beside(&self, node: &Node) -> bool {
-        let is_beside =
-            |rule: &ObjectRef| rule.kind == "Sidecar" && rule.namespace == node.namespace;
-        node.kind == node::Kind::Router && self.rules.iter().any(is_beside)
     }
 
     /// Returns true if a part of the change affects these rules. Services of the proxy's namespace count even unseen: one may be its
