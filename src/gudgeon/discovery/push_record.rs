@@ -145,12 +145,11 @@ impl PushHistory {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use api::istio::networking::v1alpha3::Subset;
-    use api::model::{Labels, Port, Protocol, Registry, Resolution, Service, ServiceKey, Target};
+    use api::model::{Registry, Service, ServiceKey};
 
     use super::*;
+    use crate::discovery::testing;
 
     fn rule(host: &str, namespace: &str) -> Arc<Configured<DestinationRule>> {
         let subset = Subset {
@@ -207,25 +206,10 @@ mod tests {
             rule("web.shop.example", "shop"),
         )];
         world.destination_rules = Arc::new(rules.into());
+        let key = ServiceKey::new("web.shop.example", "shop");
         let service = Service {
-            key: ServiceKey::new("web.shop.example", "shop"),
             registry: Registry::External,
-            ports: vec![Port {
-                name: "http".into(),
-                number: 80,
-                protocol: Protocol::Http,
-                target: Target::Number(80),
-            }],
-            addresses: BTreeMap::new(),
-            cluster: "Kubernetes".into(),
-            resolution: Resolution::Static,
-            mesh_external: false,
-            selector: Labels::default(),
-            created: None,
-            accounts: BTreeSet::new(),
-            prefers_close: false,
-            exported_to: Vec::new(),
-            balancers: BTreeMap::new(),
+            ..testing::service(key)
         };
         world.services = Arc::new([(service.key.clone(), Arc::new(service))].into());
         let host: Arc<str> = "web.shop.example".into();

@@ -1,8 +1,9 @@
 //! A hub for unit tests.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::model::Registry;
+use api::model::{Labels, Port, Protocol, Registry, Resolution, Service, ServiceKey, Target};
 use sources::aggregate::{self, Registries};
 use sources::contribution::{Contribution, Ingresses, SourceId, SyncState};
 use sources::kubernetes::Names;
@@ -67,5 +68,29 @@ pub(super) fn large_contribution() -> Contribution {
     Contribution {
         ingresses: Arc::new(Ingresses::from_iter(all)),
         ..Contribution::default()
+    }
+}
+
+/// A Kubernetes service with a port of HTTP, and without an address or a selector.
+pub(super) fn service(key: ServiceKey) -> Service {
+    Service {
+        key,
+        registry: Registry::Kubernetes,
+        ports: vec![Port {
+            name: "http".into(),
+            number: 80,
+            protocol: Protocol::Http,
+            target: Target::Number(80),
+        }],
+        addresses: BTreeMap::new(),
+        cluster: "Kubernetes".into(),
+        resolution: Resolution::Static,
+        mesh_external: false,
+        selector: Labels::default(),
+        created: None,
+        accounts: [].into(),
+        prefers_close: false,
+        exported_to: Vec::new(),
+        balancers: BTreeMap::new(),
     }
 }

@@ -145,15 +145,15 @@ fn text(labels: &Labels) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use api::model::{
-        Endpoint, EndpointAddress, EndpointShards, Locality, Protocol, ServiceKey, Workload,
-        WorkloadKey,
+        Endpoint, EndpointAddress, EndpointShards, Locality, ServiceKey, Workload, WorkloadKey,
     };
 
     use super::*;
+    use crate::discovery::testing;
 
     fn labels(app: &str) -> Labels {
         Labels::from([("app".into(), app.into())])
@@ -161,24 +161,9 @@ mod tests {
 
     fn service(resolution: Resolution, selector: Labels) -> Service {
         Service {
-            key: ServiceKey::new("b.demo", "demo"),
-            registry: Registry::Kubernetes,
-            ports: vec![Port {
-                name: "http".into(),
-                number: 80,
-                protocol: Protocol::Http,
-                target: Target::Number(80),
-            }],
-            addresses: BTreeMap::new(),
-            cluster: "c".into(),
             resolution,
-            mesh_external: false,
             selector,
-            created: None,
-            accounts: BTreeSet::new(),
-            prefers_close: false,
-            exported_to: Vec::new(),
-            balancers: BTreeMap::new(),
+            ..testing::service(ServiceKey::new("b.demo", "demo"))
         }
     }
 

@@ -1,17 +1,13 @@
 //! The loop does not work for long at a stretch where an update changes thousands of endpoints, or rules are made of many Ingresses.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::model::{
-    Endpoint, EndpointAddress, Labels, Locality, Port, Protocol, Registry, Resolution, Service,
-    ServiceKey, Target,
-};
+use api::model::{Endpoint, EndpointAddress, Locality, Registry, Service, ServiceKey};
 use serde_json::json;
 use sources::contribution::{Contribution, Ingresses, SyncState};
 
 use super::*;
-use crate::discovery::testing::hub;
+use crate::discovery::testing::{self, hub};
 use crate::growth::cpu_time;
 use crate::loop_stretch::LoopStretches;
 
@@ -20,26 +16,8 @@ const ENDPOINTS: usize = 10;
 const INGRESSES: usize = 1000;
 
 fn service(number: usize) -> Service {
-    Service {
-        key: ServiceKey::new(&format!("s{number}.demo.svc.cluster.local"), "demo"),
-        registry: Registry::Kubernetes,
-        ports: vec![Port {
-            name: "http".into(),
-            number: 80,
-            protocol: Protocol::Http,
-            target: Target::Number(80),
-        }],
-        addresses: BTreeMap::new(),
-        cluster: "Kubernetes".into(),
-        resolution: Resolution::Static,
-        mesh_external: false,
-        selector: Labels::default(),
-        created: None,
-        accounts: [].into(),
-        prefers_close: false,
-        exported_to: Vec::new(),
-        balancers: BTreeMap::new(),
-    }
+    let host = format!("s{number}.demo.svc.cluster.local");
+    testing::service(ServiceKey::new(&host, "demo"))
 }
 
 /// Endpoints in the region, of services that are the same in each.
