@@ -8,21 +8,31 @@ use std::sync::Arc;
 /// The text of all marks. Any text may be equal, at another address.
 const MARK_TEXT: &str = "\u{1}";
 
-/// The marks of one template with their lines, sorted by address.
+/// The marks of a template that is being rewritten, with their lines.
 #[derive(Debug, Default)]
-pub(super) struct Marks(Vec<(Arc<str>, usize)>);
+pub(super) struct NewMarks(Vec<(Arc<str>, usize)>);
 
-impl Marks {
+impl NewMarks {
     /// Returns a new mark for a line.
     pub(super) fn add(&mut self, line: usize) -> Arc<str> {
         let mark: Arc<str> = Arc::from(MARK_TEXT);
-        let place = self
-            .0
-            .partition_point(|(known, _)| known.as_ptr() < mark.as_ptr());
-        self.0.insert(place, (Arc::clone(&mark), line));
+        self.0.push((Arc::clone(&mark), line));
         mark
     }
+}
 
+/// The marks of one template with their lines, sorted by address.
+#[derive(Debug)]
+pub(super) struct Marks(Vec<(Arc<str>, usize)>);
+
+impl From<NewMarks> for Marks {
+    fn from(NewMarks(mut marks): NewMarks) -> Self {
+        marks.sort_unstable_by_key(|(mark, _)| mark.as_ptr());
+        Self(marks)
+    }
+}
+
+impl Marks {
     /// Returns the line of a mark; `None` for any other text.
     pub(super) fn line(&self, text: &str) -> Option<usize> {
         if text.len() != MARK_TEXT.len() {
@@ -41,8 +51,9 @@ mod tests {
 
     #[test]
     fn a_mark_is_known_by_its_address() {
-        let mut marks = Marks::default();
-        let made: Vec<_> = (0..100).map(|line| marks.add(line)).collect();
+        let mut new = NewMarks::default();
+        let made: Vec<_> = (0..100).map(|line| new.add(line)).collect();
+        let marks = Marks::from(new);
         for (line, mark) in made.iter().enumerate() {
             assert_eq!(marks.line(mark), Some(line));
             let copy = String::from(mark.as_ref());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::calls::{ENTER, FIELD, FROM_PARENTHESIS, FROM_VALUE, LEAVE, PUT};
 use super::functions;
-use super::output_marks::Marks;
+use super::output_marks::NewMarks;
 use gotmpl::parse::{
     ActionNode, BranchNode, CommandNode, DefineNode, Expr, ListNode, Node, Number, PipeNode, Pos,
     SmolStr, TextNode,
@@ -26,7 +26,7 @@ pub(super) struct Unknown {
 pub(super) struct Rewriter<'a> {
     pub(super) functions: &'a dyn Fn(&str) -> bool,
     pub(super) templates: &'a dyn Fn(&str) -> bool,
-    pub(super) marks: &'a RefCell<Marks>,
+    pub(super) marks: &'a RefCell<NewMarks>,
 }
 
 type Result<T> = std::result::Result<T, Unknown>;
