@@ -269,7 +269,7 @@ impl Injection<'_> {
             replaced_elements,
         } = injected;
         // The API server would take such a pod, and its proxy never start.
-        if let Some(cause) = variables::too_long(&pod) {
+        if let Some(cause) = variables::too_long(&pod, &status) {
             return self.stop(StopReason::Pod(cause));
         }
         self.note_pruned();

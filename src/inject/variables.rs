@@ -1,9 +1,10 @@
-//! Variables that would keep the proxy from starting: Linux starts no program with a longer one.
+//! Variables and arguments that would keep a container from starting: Linux starts no program with a longer one.
 
 use serde_json::Value;
 
 use crate::fragment::Fragment;
-use crate::pod::{self, LONGEST_VARIABLE};
+use crate::pod::{self, LONGEST_VARIABLE, PROXY, PodList};
+use crate::status::Status;
 use crate::warnings::Warnings;
 
 /// Variables with the pod's labels and annotations for the control plane. A proxy starts without them.
@@ -34,11 +35,22 @@ impl Containers for Fragment {
 /// Bytes of a flag that a message names. Chosen: pilot-agent's have fewer than 40.
 const LONGEST_FLAG: usize = 64;
 
-/// Returns the reason why the proxy of the pod could not start: a variable or an argument that is too long, by its name.
-pub(crate) fn too_long(pod: &Value) -> Option<String> {
-    let proxy = pod::proxy(pod)?;
+/// Returns the reason why a container of the injection could not start: a variable or an argument that is too long, by its name.
+pub(crate) fn too_long(pod: &Value, injected: &Status) -> Option<String> {
+    PodList::OF_CONTAINERS.into_iter().find_map(|list| {
+        pod::list(pod, list)
+            .iter()
+            .filter(|container| {
+                let name = pod::name(container);
+                name == PROXY || injected.has(list, name)
+            })
+            .find_map(container_too_long)
+    })
+}
+
+fn container_too_long(container: &Value) -> Option<String> {
     let list = |name: &str| {
-        proxy
+        container
             .get(name)
             .and_then(Value::as_array)
             .into_iter()
@@ -63,9 +75,9 @@ pub(crate) fn too_long(pod: &Value) -> Option<String> {
     let (name, bytes) = variables
         .chain(arguments)
         .find(|(_, bytes)| *bytes > LONGEST_VARIABLE)?;
-    let proxy = pod::PROXY;
+    let of = pod::name(container);
     Some(format!(
-        "{name} of {proxy} would have {bytes} bytes, and Linux starts no program with a variable or argument of over {LONGEST_VARIABLE}"
+        "{name} of {of} would have {bytes} bytes, and Linux starts no program with a variable or argument of over {LONGEST_VARIABLE}"
     ))
 }
 

@@ -241,7 +241,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "yaml_safe",
                 ],
             ),
-            ("variables", &["fragment", "pod", "warnings"]),
+            ("variables", &["fragment", "pod", "status", "warnings"]),
             (
                 "uninject",
                 &[

@@ -834,22 +834,32 @@ fn no_other_text_of_a_pod_keeps_a_proxy_from_starting() {
         (
             "prometheus.io/path",
             long.clone(),
-            "ISTIO_PROMETHEUS_ANNOTATIONS",
+            "ISTIO_PROMETHEUS_ANNOTATIONS of istio-proxy",
+        ),
+        (
+            "traffic.sidecar.istio.io/includeInboundPorts",
+            "10000,".repeat(24_000) + "1",
+            "-b of istio-init",
+        ),
+        (
+            "traffic.sidecar.istio.io/includeOutboundIPRanges",
+            "10.0.0.0/8,".repeat(12_800) + "::/0",
+            "-i of istio-init",
         ),
         (
             "proxy.istio.io/config",
             format!("proxyMetadata: {{A: {long}}}"),
-            "A",
+            "A of istio-proxy",
         ),
         (
             "sidecar.istio.io/componentLogLevel",
             format!("a:{long}"),
-            "--proxyComponentLogLevel",
+            "--proxyComponentLogLevel of istio-proxy",
         ),
     ] {
         let pod = annotated(&json!({"prometheus.io/scrape": "true", annotation: value}));
         let message = refused(&configuration, &pod);
-        let starts = format!("{name} of istio-proxy would have 14");
+        let starts = format!("{name} would have 14");
         assert!(message.starts_with(&starts), "{message}");
     }
 }
