@@ -239,6 +239,24 @@ fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
     format!("{}…", text::cut(text, QUOTED)).into()
 }
 
+fn bytes_of(pod: &Value) -> usize {
+    let metadata = pod.get("metadata");
+    let all = metadata.and_then(|metadata| pod::object(metadata, "annotations"));
+    let bytes = all.into_iter().flatten().map(|(name, value)| {
+        let value = value.as_str().unwrap_or_default();
+        name.len().saturating_add(value.len())
+    });
+    bytes.fold(0, usize::saturating_add)
+}
+
+/// Returns the reason why an API server would refuse an injected pod: its annotations and those of the injection are too long together.
+pub(crate) fn too_many(injected: &Value) -> Option<String> {
+    let bytes = bytes_of(injected);
+    (bytes > MAX_BYTES).then(|| {
+        format!("metadata.annotations: {bytes} bytes together with those of the injection, want {MAX_BYTES} at most")
+    })
+}
+
 /// Validates all annotations.
 ///
 /// # Errors
@@ -249,13 +267,7 @@ pub(crate) fn validate(
     validators: &Validators<'_>,
     quoting: Quoting,
 ) -> Result<(), String> {
-    let metadata = pod.get("metadata");
-    let all = metadata.and_then(|metadata| pod::object(metadata, "annotations"));
-    let bytes = all.into_iter().flatten().map(|(name, value)| {
-        let value = value.as_str().unwrap_or_default();
-        name.len().saturating_add(value.len())
-    });
-    let bytes = bytes.fold(0, usize::saturating_add);
+    let bytes = bytes_of(pod);
     if bytes > MAX_BYTES {
         return Err(format!(
             "metadata.annotations: {bytes} bytes together, want {MAX_BYTES} at most"

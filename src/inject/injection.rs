@@ -269,7 +269,9 @@ impl Injection<'_> {
             replaced_elements,
         } = injected;
         // The API server would take such a pod, and its proxy never start.
-        if let Some(cause) = variables::too_long(&pod, &status) {
+        let too_long = variables::too_long(&pod, &status);
+        // A pod whose own annotations fit would be refused for those of the injection, which its author does not see.
+        if let Some(cause) = too_long.or_else(|| annotations::too_many(&pod)) {
             return self.stop(StopReason::Pod(cause));
         }
         self.note_pruned();

@@ -732,7 +732,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("api/envoy/descriptor_pool.rs", 420),
     ("api/envoy/encode.rs", 459),
     ("gudgeon/serve/request_limit.rs", 570),
-    ("inject/annotations.rs", 430),
+    ("inject/annotations.rs", 440),
     ("inject/probes.rs", 470),
     ("xds/common/service_ports.rs", 490),
     ("xds/snapshot/mod.rs", 645),

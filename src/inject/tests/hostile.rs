@@ -797,6 +797,13 @@ fn annotations_have_kubernetes_bound() {
     );
     let fits = annotated(&json!({"note": "x".repeat(200_000)}));
     injected(&configuration, &fits);
+    // Alone it fits, and the API server would refuse it with the status.
+    let full = annotated(&json!({"note": "x".repeat((256 << 10) - "note".len())}));
+    let message = refused(&configuration, &full);
+    assert!(
+        message.ends_with(" bytes together with those of the injection, want 262144 at most"),
+        "{message}"
+    );
 }
 
 /// Variables that a proxy can do without are left out, and a pod whose proxy could not start is refused.
