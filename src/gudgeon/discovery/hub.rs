@@ -14,7 +14,6 @@ mod effects_log;
 mod ingresses;
 mod inputs;
 mod lifecycle;
-mod making;
 mod merged_sources;
 mod notify;
 mod peers;
@@ -23,6 +22,7 @@ mod push_loop;
 mod refuse;
 mod router_inputs;
 mod sessions;
+mod snapshot_build;
 mod sync_states;
 mod trust;
 mod updates;
@@ -96,7 +96,7 @@ pub(crate) struct Hub {
     /// The inputs have changed: the push loop looks again.
     changed: Notify,
     /// Resources were made, and perhaps some left out.
-    pub(crate) made: Notify,
+    pub(crate) built: Notify,
     pub(crate) current: CurrentSnapshot,
     pub(crate) sessions: Sessions,
     pub(crate) pushes: PushHistory,
@@ -137,7 +137,7 @@ impl Hub {
             sync_states: SyncStates::default(),
             blocking: BlockingJobs::new(),
             changed: Notify::new(),
-            made: Notify::new(),
+            built: Notify::new(),
             current: CurrentSnapshot::new(),
             sessions: Sessions::default(),
             pushes: PushHistory::default(),
@@ -217,7 +217,7 @@ impl Hub {
     fn serve(&self, snapshot: Arc<Snapshot>) {
         self.log_rate_limiters.lost_gateways(&snapshot);
         self.current.publish(snapshot);
-        self.made.notify_one();
+        self.built.notify_one();
     }
 
     /// `None`: not all sources were read yet.

@@ -247,13 +247,13 @@ impl DiscoveryMetrics {
     }
 
     /// Counts a type of which a resource could not be made for a stream.
-    pub(crate) fn unmade(&self, kind: Type) {
+    pub(crate) fn count_build_error(&self, kind: Type) {
         Self::count(&self.pushes, &format!("{}_builderr", kind.as_str()));
         self.internal.inc();
     }
 
     /// A snapshot could not be made.
-    pub(crate) fn unmade_snapshot(&self) {
+    pub(crate) fn count_snapshot_error(&self) {
         self.contexts.inc();
     }
 
@@ -268,7 +268,7 @@ impl DiscoveryMetrics {
             Self::count(&self.triggers, reason.as_str());
         }
         self.debounce.observe(pushed.waited.as_secs_f64());
-        self.snapshots.observe(pushed.made_in.as_secs_f64());
+        self.snapshots.observe(pushed.build_time.as_secs_f64());
     }
 
     /// Counts an update of a source.
@@ -403,7 +403,7 @@ mod tests {
         metrics.sent(Type::Cluster, Duration::from_millis(2));
         metrics.nacked(Type::Listener);
         metrics.write_timed_out();
-        metrics.unmade(Type::Listener);
+        metrics.count_build_error(Type::Listener);
         metrics.updated(&PushRequest::Endpoints(BTreeSet::new()));
         // Of a service whose listeners or whose names depend on them.
         metrics.updated(&PushRequest::Full(TriggerReason::Endpoint));

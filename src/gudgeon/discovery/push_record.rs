@@ -16,7 +16,7 @@ pub(crate) struct Pushed {
     pub(crate) at: Duration,
     /// The time from the first change to the begin of making the snapshot.
     pub(crate) waited: Duration,
-    pub(crate) made_in: Duration,
+    pub(crate) build_time: Duration,
     pub(crate) full: bool,
     pub(crate) reasons: Reasons,
     pub(crate) streams: usize,

@@ -191,7 +191,7 @@ impl Session {
     }
 
     /// Types of which something could not be made.
-    pub(super) fn take_unmade(&self) -> BTreeSet<Type> {
+    pub(super) fn take_build_errors(&self) -> BTreeSet<Type> {
         self.inner().stream.take_unmade()
     }
 

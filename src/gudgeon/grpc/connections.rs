@@ -194,7 +194,7 @@ impl Accept for GrpcPort {
             descriptors::streams().acquire_owned().await,
         ];
         // Until a slot is free or its holder is due, the next client waits in the kernel's queue.
-        self.common.idle.room().await;
+        self.common.idle.ready().await;
         let (stream, address) = self.port.listener.accept().await?;
         Ok((stream, address, places))
     }

@@ -134,7 +134,7 @@ impl Link {
             peer: Arc::new(Peer::new(Address::Dialled(self.name.clone()), None)),
             access: None,
             shutdown: None,
-            _place: None,
+            _slot: None,
         };
         let (status, has_received) = stream.run().await;
         // A stream that received a response was no failure, so the count of failures begins anew.

@@ -113,7 +113,7 @@ fn ingresses(hub: &Hub, lost: &BTreeMap<ClusterObjectKey, Vec<Finding>>) -> Vec<
     });
     let mut all: BTreeMap<_, BTreeSet<Finding>> = own.collect();
     for (made, findings) in lost {
-        if let Some(ingress) = notes.made_of.get(made) {
+        if let Some(ingress) = notes.generated_from.get(made) {
             let of_ingress = all.entry(ingress.clone()).or_default();
             of_ingress.extend(findings.iter().cloned());
         }
@@ -149,7 +149,7 @@ fn unserved_ingresses(hub: &Hub, notes: &IngressNotes) -> Vec<(transform::Key, F
         routers().any(|node| selects(&node.labels))
             || world.workloads.values().any(|one| selects(&one.labels))
     };
-    let made = notes.made_of.iter();
+    let made = notes.generated_from.iter();
     let made = made.filter(|((kind, ..), _)| **kind == *Gateway::NAME);
     // One setting of the mesh selects the routers of all.
     let mut known: Option<(&BTreeMap<String, String>, bool)> = None;

@@ -92,7 +92,7 @@ impl Jwks {
     }
 
     /// An API server, by its URL, its name or its address: no keys are fetched from there.
-    pub(crate) fn keep_from(&self, server: &str) {
+    pub(crate) fn forbid_server(&self, server: &str) {
         let uri: Option<hyper::Uri> = server.parse().ok();
         let host = uri.as_ref().and_then(hyper::Uri::host).unwrap_or(server);
         let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
@@ -101,11 +101,9 @@ impl Jwks {
     }
 
     /// Returns true if all that is wanted was asked for once, or waited for long enough.
-    pub(crate) fn has_settled(&self, world: &World, now: Duration) -> bool {
-        let (state, all) = (self.state(), wanted(&world.request_authentications));
-        all.wanted
-            .keys()
-            .all(|source| state.is_settled(source, now))
+    pub(crate) fn is_ready(&self, world: &World, now: Duration) -> bool {
+        let (state, all) = (self.state(), wanted_keys(&world.request_authentications));
+        all.wanted.keys().all(|source| state.is_ready(source, now))
     }
 
     /// The number of sources that the first snapshot still waits for.
@@ -155,7 +153,7 @@ impl Jwks {
 }
 
 /// Sources that rules want keys of, each once, as far as they are fetched.
-pub(super) fn wanted(policies: &Objects<RequestAuthentication>) -> WantedKeys {
+pub(super) fn wanted_keys(policies: &Objects<RequestAuthentication>) -> WantedKeys {
     let mut all = WantedKeys::default();
     let mut of_namespace = HashMap::<Arc<str>, usize>::new();
     let mut beyond = Vec::new();
@@ -250,7 +248,7 @@ mod tests {
         // One that has as many as it may gets what others fetch.
         let many = (0..=MOST_OF_NAMESPACE + 1).map(|at| (url(at), 900));
         let own = vec![(url(0), 1), (url(0), 3), (url(MOST_OF_NAMESPACE), 0)];
-        let all = wanted(&policies(&[("a", many.collect()), ("v", own)]));
+        let all = wanted_keys(&policies(&[("a", many.collect()), ("v", own)]));
         assert_eq!(all.wanted.len(), MOST_OF_NAMESPACE + 1);
         let of = |at: usize| {
             let one = &all.wanted[&JwksSource::Set(url(at).into())];

@@ -57,7 +57,7 @@ pub(super) async fn start(
     let cluster = shared.cluster(access).await.map_err(|cause| {
         Failure::config(format!("cannot read services from Kubernetes: {cause}"))
     })?;
-    hub.jwks.keep_from(cluster.address());
+    hub.jwks.forbid_server(cluster.address());
     let local = hub.options.settings.cluster.clone();
     let settings = ClusterSettings {
         namespace: given(flags.app_namespace.as_deref()).map(str::to_owned),

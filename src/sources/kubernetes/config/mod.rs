@@ -387,7 +387,7 @@ impl ConfigWatcher {
                     if let Some(kind) = self.kinds.get_mut(pending.collection) {
                         kind.freshness = pending.freshness;
                     }
-                    self.catalogue.objects.problems(self.unkept());
+                    self.catalogue.objects.problems(self.unstored());
                     return true;
                 }
             }
@@ -397,7 +397,7 @@ impl ConfigWatcher {
     }
 
     /// Objects that are no such thing, or have no room.
-    fn unkept(&self) -> BTreeSet<SourceProblem> {
+    fn unstored(&self) -> BTreeSet<SourceProblem> {
         let of = |kind: &WatchedKind| {
             let resource = kind.resource;
             let problem = |key: &Key, cause: String| {

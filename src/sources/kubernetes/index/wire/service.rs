@@ -114,7 +114,7 @@ impl From<ServiceObject> for Service {
         bound("spec.externalIPs", &mut addresses, most, &mut wrong);
         let mut room = size::places(1, ports.len());
         let mut who = |annotation| {
-            let mut all = listed(metadata.annotation(annotation));
+            let mut all = split_list(metadata.annotation(annotation));
             let most = fitting(&all, &mut room);
             bound(annotation, &mut all, most, &mut wrong);
             all
@@ -266,7 +266,7 @@ fn target(
 }
 
 /// The items of a list with commas.
-fn listed(text: Option<&str>) -> Vec<&str> {
+fn split_list(text: Option<&str>) -> Vec<&str> {
     let items = text.unwrap_or_default().split(',').map(str::trim);
     items.filter(|item| !item.is_empty()).collect()
 }
