@@ -748,7 +748,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("xds/scope/envoy_filters.rs", 490),
     ("sources/disk.rs", 430),
     ("sources/kubernetes/watcher.rs", 566),
-    ("sources/kubernetes/config/mod.rs", 486),
+    ("sources/kubernetes/config/mod.rs", 490),
     ("sources/consul/schedule.rs", 420),
     ("sources/kubernetes/index/source.rs", 436),
     ("gudgeon/grpc/connections.rs", 452),

@@ -310,24 +310,7 @@ impl DiscoveryMetrics {
                 gauges.conflicts.get(name).copied().unwrap_or_default(),
             ));
         }
-        for gauge in self.current_nacks.values() {
-            gauge.clear();
-        }
-        for (at, (kind, node, err)) in gauges.current_nacks.iter().enumerate() {
-            let node = if at < NODES {
-                node.clone()
-            } else {
-                String::new()
-            };
-            let err = if at < NODES {
-                err.clone()
-            } else {
-                String::new()
-            };
-            if let Some(gauge) = self.current_nacks.get(kind) {
-                gauge.get_or_create(&[("node", node), ("err", err)]).set(1);
-            }
-        }
+        self.set_nacks(&gauges.current_nacks);
         self.rules.set(number(gauges.routes));
         self.without_effect.clear();
         for (kind, count) in &gauges.without_effect {
@@ -347,6 +330,22 @@ impl DiscoveryMetrics {
             let label = [("source", source.clone())];
             let seconds = i64::try_from(*seconds).unwrap_or(i64::MAX);
             self.stale.get_or_create(&label).set(seconds);
+        }
+    }
+
+    /// Sets the current NACKs, by type, node and error: those beyond the limit share one series without node and error.
+    fn set_nacks(&self, nacks: &[(&'static str, String, String)]) {
+        for gauge in self.current_nacks.values() {
+            gauge.clear();
+        }
+        for (at, (kind, node, err)) in nacks.iter().enumerate() {
+            let (node, err) = match at < NODES {
+                true => (node.clone(), err.clone()),
+                false => Default::default(),
+            };
+            if let Some(gauge) = self.current_nacks.get(kind) {
+                gauge.get_or_create(&[("node", node), ("err", err)]).set(1);
+            }
         }
     }
 
