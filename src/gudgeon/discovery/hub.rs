@@ -16,7 +16,7 @@ mod inputs;
 mod lifecycle;
 mod merged_sources;
 mod notify;
-mod peers;
+mod peer_authentications;
 mod plaintext;
 mod push_loop;
 mod refuse;
@@ -30,8 +30,8 @@ mod updates;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use api::model::{Changes, Objects, TriggerReason, World};
-use api::security::{JwksSource, KeySet, RequestAuthentication};
+use api::model::{Changes, TriggerReason, World};
+use api::security::{JwksSource, KeySet};
 use sources::aggregate::{Registries, SourceStatus};
 use sources::contribution::SourceId;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -55,7 +55,7 @@ use self::sync_states::SyncStates;
 use self::trust::Trust;
 use self::updates::UpdateQueue;
 use super::encoded_pieces::PieceCache;
-use super::jwks::Jwks;
+use super::jwks::{Jwks, TokenPolicies};
 use super::kinds::ProxyKinds;
 use super::log_rate_limiters::LogRateLimiters;
 use super::metrics::DiscoveryMetrics;
@@ -104,12 +104,10 @@ pub(crate) struct Hub {
     pub(crate) edge: RouterInputs,
     pub(crate) trust: Trust,
     /// RequestAuthentications whose keys may have to be fetched.
-    requests: watch::Sender<Requests>,
+    requests: watch::Sender<TokenPolicies>,
     pub(crate) lifecycle: Lifecycle,
     logged_effects: LoggedEffects,
 }
-
-type Requests = Arc<Objects<RequestAuthentication>>;
 
 impl Hub {
     pub(crate) fn new(options: DiscoveryOptions, registries: Registries) -> Arc<Self> {
@@ -159,7 +157,7 @@ impl Hub {
     }
 
     /// Follows the RequestAuthentications.
-    pub(super) fn request_authentications(&self) -> watch::Receiver<Requests> {
+    pub(super) fn request_authentications(&self) -> watch::Receiver<TokenPolicies> {
         self.requests.subscribe()
     }
 

@@ -103,6 +103,12 @@ impl IngressNotes {
             .insert(message);
     }
 
+    /// Iterates over the generated Gateways, each with its first Ingress.
+    pub(crate) fn gateways(&self) -> impl Iterator<Item = (&GeneratedName, &Key)> {
+        let all = self.generated_from.iter();
+        all.filter(|((kind, ..), _)| **kind == *Gateway::NAME)
+    }
+
     /// Returns one line per finding.
     fn messages(&self) -> BTreeSet<String> {
         let all = self.findings.iter();
