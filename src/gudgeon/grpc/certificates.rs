@@ -1,5 +1,5 @@
-//! Certificates of a port with client certificates, and their rotation: three files, read once they exist, and again when
-//! they change. Until then the port is closed.
+//! Reloads the certificates of a port that requires client certificates: three files, read once they exist, and again when they
+//! change. The port is closed until they exist.
 
 use std::path::PathBuf;
 use std::sync::Arc;

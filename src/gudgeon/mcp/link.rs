@@ -1,4 +1,4 @@
-//! One source that this program dials, again and again, as long as its objects are wanted.
+//! Dials one source, with backoff, for as long as the mesh configuration names it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Redacts values in documents and pages that may be keys, tokens or passwords.
+//! Redacts secrets in documents and pages: values that may be keys, tokens or passwords.
 //!
 //! Most kinds have none. A field that may hold one is redacted as a whole, whatever its value: no part of it is known to be
 //! harmless.

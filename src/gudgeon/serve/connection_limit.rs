@@ -1,4 +1,4 @@
-//! The connections of one listener: a fixed number of slots, and the choice of the one to evict.
+//! The connection limit of one listener: a fixed number of slots, and the choice of the connection to evict.
 //!
 //! Clients without an answered request are evicted first; then established ones with a request that does not arrive; then idle
 //! ones; and last the busy ones of an address with more than a quarter of all slots. Within each group the address with the most

@@ -1,4 +1,4 @@
-//! Decides when files are read again.
+//! Reloads files: after an event of the file system, with a debounce; at intervals; and after a failure, with backoff.
 
 use std::time::Duration;
 

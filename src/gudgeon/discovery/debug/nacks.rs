@@ -1,4 +1,4 @@
-//! NACKs of proxies, joined to the objects that the refused resources were made from.
+//! NACKs of proxies for the debug pages, joined to the objects that the refused resources were made from.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Makes snapshots of what has changed, one after the other, and tells the streams of them.
+//! Builds a snapshot of the changes once their debounce is over, one after the other, and enqueues a pending push at each stream.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
