@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes build/kubernetes/edge.yaml and all.yaml: the three manifests for a cluster of one small node, as three processes and as one.
 
-One replica each, 96 MiB requested by all roles together, no PodDisruptionBudget (it would hold up the drain of the only node for
-ever), no class that pushes a node's own workload out. Everything else is as in the three files; a test of gudgeon's compares.
+One replica each, 96 MiB requested by all roles together, no PodDisruptionBudget (it would block the drain of the only node for ever),
+no priority class that evicts a node's own workload. All other fields are those of the three files; a test of gudgeon's compares them.
 """
 
 import pathlib
@@ -16,13 +16,13 @@ HEAD = """\
 #   kubectl apply -f build/kubernetes/crds.yaml -f build/kubernetes/edge.yaml
 #   kubectl label namespace shop istio-injection=enabled
 #
-# While a role is replaced or its node restarts, pods that start in the mesh and changes of rules are refused and tried again;
-# Envoys go on with what they have. There is no PodDisruptionBudget, which would hold up the drain of the only node for ever, and no
-# priority class, so that the node's own workload decides what may be evicted.
+# While a role is replaced or its node restarts, the API server refuses new pods of the mesh and changes of rules, and their clients
+# try again; Envoys keep the resources that they have. There is no PodDisruptionBudget, which would block the drain of the only node
+# for ever, and no priority class, so that priorities of the node's own workload decide about evictions.
 #
-# Made by build/kubernetes/edge.py from injector.yaml, discovery.yaml and galley.yaml, where everything is explained. To remove it, delete the
-# MutatingWebhookConfiguration and the ClusterRole istio-galley-istio-system first: with the webhooks in place and nobody behind
-# them, pods and rules are refused.
+# build/kubernetes/edge.py generates this file from injector.yaml, discovery.yaml and galley.yaml, whose comments explain the fields. To
+# remove gudgeon, delete the MutatingWebhookConfiguration and the ClusterRole istio-galley-istio-system first: while
+# the webhooks are in place and gudgeon is gone, the API server refuses pods and rules.
 """
 HEAD_OF_ALL = """\
 # gudgeon on a small node, in one process: injector, discovery and galley with one client of the API server, one watch of each kind,
@@ -31,13 +31,14 @@ HEAD_OF_ALL = """\
 #   kubectl apply -f build/kubernetes/crds.yaml -f build/kubernetes/all.yaml
 #   kubectl label namespace shop istio-injection=enabled
 #
-# While it is replaced or its node restarts, pods that start in the mesh and changes of rules are refused and tried again; Envoys go
-# on with what they have. There is no PodDisruptionBudget, which would hold up the drain of the only node for ever, and no priority
-# class, so that the node's own workload decides what may be evicted. Rules of remote clusters are not read.
+# While gudgeon is replaced or its node restarts, the API server refuses new pods of the mesh and changes of rules, and their clients
+# try again; Envoys keep the resources that they have. There is no PodDisruptionBudget, which would block the drain of the only node
+# for ever, and no priority class, so that priorities of the node's own workload decide about evictions. Galley reads no rules of
+# remote clusters.
 #
-# Made by build/kubernetes/edge.py from injector.yaml, discovery.yaml and galley.yaml, where everything is explained. To remove it, delete the
-# MutatingWebhookConfiguration and the ClusterRole istio-sidecar-injector-istio-system first: with the webhooks in place and nobody
-# behind them, pods and rules are refused.
+# build/kubernetes/edge.py generates this file from injector.yaml, discovery.yaml and galley.yaml, whose comments explain the fields. To
+# remove gudgeon, delete the MutatingWebhookConfiguration and the ClusterRole istio-sidecar-injector-istio-system first: while
+# the webhooks are in place and gudgeon is gone, the API server refuses pods and rules.
 """
 # The account of the one process, and the accounts in whose place it is.
 ACCOUNT = "istio-pilot-service-account"
@@ -147,7 +148,7 @@ spec:
         - name: certs
           secret: {secretName: istio.istio-pilot-service-account, optional: true, defaultMode: 0440}
 """
-# What each requests: its promise for an idle role, and room for the services of such a cluster.
+# Memory requests: the promise for an idle role, and room for the services of such a cluster.
 MEMORY = {"injector": "16Mi", "discovery": "48Mi", "galley": "32Mi"}
 
 
@@ -166,7 +167,7 @@ def deployment(text, role):
 
 
 def without_comments(text):
-    """They explain two replicas, too: who wants to know reads the files that this one is made from."""
+    """Comments of the three files also explain fields of two replicas, so the generated file has none."""
     return re.sub(r"^ *#.*\n", "", text, flags=re.MULTILINE)
 
 
@@ -175,7 +176,7 @@ def named(document):
 
 
 def of_one_process(document, kind):
-    """A document of a role as the one process has it; None where it has another in its place."""
+    """Returns a document of a role for the one process; None if that process has another document instead."""
     name = named(document)
     if kind in ("PodDisruptionBudget", "NetworkPolicy", "Deployment", "ConfigMap"):
         return None

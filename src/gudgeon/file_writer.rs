@@ -12,9 +12,9 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
 /// The timeout of a write with `fsync`, on a disk that is busy.
-const WRITTEN: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of the removal at shutdown.
-const REMOVED: Duration = Duration::from_secs(1);
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A file, written again and again. While it does not answer, one thread hangs there, and no other is sent after it.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl FileWriter {
     /// # Errors
     /// The error of the system call; the path is no regular file; or the call hangs.
     pub(crate) async fn touch(&mut self, bytes: &'static [u8]) -> io::Result<()> {
-        self.by(WRITTEN, |path| touch(path, bytes)).await
+        self.by(WRITE_TIMEOUT, |path| touch(path, bytes)).await
     }
 
     /// Removes the file.
@@ -48,7 +48,7 @@ impl FileWriter {
     /// # Errors
     /// As [`Self::touch`]; a file that does not exist is no error.
     pub(crate) async fn remove(&mut self) -> io::Result<()> {
-        let removed = self.by(REMOVED, |path| fs::remove_file(path)).await;
+        let removed = self.by(REMOVE_TIMEOUT, |path| fs::remove_file(path)).await;
         match removed {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
@@ -84,7 +84,8 @@ impl FileWriter {
         bytes: Vec<u8>,
         replace: fn(&Path, &[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.by(WRITTEN, move |path| replace(path, &bytes)).await
+        self.by(WRITE_TIMEOUT, move |path| replace(path, &bytes))
+            .await
     }
 }
 
@@ -177,8 +178,8 @@ mod tests {
         let again = file.by(soon, |_| panic!("a second thread"));
         assert_eq!(again.await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(answer);
-        file.by(WRITTEN, |_| Ok(())).await.unwrap();
-        let wrong = file.by(WRITTEN, |_| Err(io::ErrorKind::NotFound.into()));
+        file.by(WRITE_TIMEOUT, |_| Ok(())).await.unwrap();
+        let wrong = file.by(WRITE_TIMEOUT, |_| Err(io::ErrorKind::NotFound.into()));
         assert!(wrong.await.is_err());
     }
 }

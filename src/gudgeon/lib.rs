@@ -2,21 +2,21 @@
 //! the end.
 //!
 //! It alone knows all the others: `api`, `inject`, `transform`, `xds` and `mcp` decide, `sources` reads Kubernetes, Consul and
-//! directories, and here they are joined.
+//! directories, and this crate joins them.
 //! One thread, one tokio runtime (`current_thread`). A panic ends the request that it happened in and no more, so the program
 //! is built to unwind: by the profiles `gudgeon` and `gudgeon-dev`.
 //!
 //! ```text
 //!            ┌── cli ── log ── exit              command line, log lines, exit codes
 //!            ├── manifest                        `inject`: documents in, documents out
-//! main ── lib┼── validate                        `validate`: documents in, what is wrong with them out
-//!            ├── analyze                         `analyze`: documents in, what they say of each other out
+//! main ── lib┼── validate                        `validate`: documents in, findings out
+//!            ├── analyze                         `analyze`: documents or a cluster in, messages about their references out
 //!            ├── injector                        the webhook: files ── admission ── decision ── page
 //!            ├── discovery                       sources in, xDS out; `request` is a client of a running one
 //!            ├── galley                          sources in, MCP out; the webhook that validates rules
 //!            └── all                             these three in one process
 //!
-//! each role ─┬── shared                          `Role`; runtime, signals, stages, plain listeners, clients of clusters, rules between roles
+//! each role ─┬── shared                          `Role`, `Shared`: runtime, signals, stages of the drain, plain listeners, clients of clusters, rules
 //!            ├── admission, webhook_configuration              of both webhooks: reviews, and their configuration in the cluster
 //!            ├── serve                           listeners: connections, heads, bodies, shutdown
 //!            ├── grpc ── mcp                     the same for streams that live for days; MCP on them
@@ -29,22 +29,22 @@
 //!
 //! Each room uses only rooms above it.
 //!
-//! * `exit`: codes and failures that the program ends with. `cli`: programs, commands and flags. `log`: lines of the log, and
-//!   `log_rate_limiter`: limits for lines that strangers cause. `parameters`: an injection's settings from flags.
+//! * `exit`: exit codes and failures. `cli`: programs, commands and flags. `log`: lines of the log, and
+//!   `log_rate_limiter`: limits of lines that clients cause. `parameters`: an injection's settings from flags.
 //! * `file_writer`: files that are written without holding up the loop; `file`: regular files, read with bounds and deadlines.
 //!   `named_files`: the files that two commands are given.
-//! * `clock`: time since the start. `html`: parts of pages. `exposition`: metrics in the format that is asked for. `secrets`:
-//!   redaction of what may be a secret.
+//! * `clock`: time since the start. `html`: parts of pages. `exposition`: metrics in the format of the request. `secrets`:
+//!   redaction of secrets.
 //! * `file_states`: the state of the files that a role follows. `config_file`: the last content of a file that is reloaded.
 //! * `tls`: certificates, from files or made in memory. `process`: signals and panics. `watch`: inotify along a file's link chain, and
 //!   below a directory; the loops that read what has changed.
-//! * `descriptors`: how many connections may take descriptors. `serve`: listeners, limits of connections, permits, bodies,
-//!   routes, the end. `grpc`: streams that live for days, and their loop. `mcp`: both ends of MCP on sockets.
+//! * `descriptors`: the number of connections that may take descriptors. `serve`: listeners, connection limits, permits (429), bodies,
+//!   routes, graceful shutdown. `grpc`: streams that live for days, and their loop. `mcp`: both ends of MCP on sockets.
 //! * `shared`: the runtime, stages, plain listeners and clients that the roles of one process share. `admission` and
 //!   `webhook_configuration`: reviews, and the webhook configurations that lead to them.
 //! * `injector`, `discovery`, `galley`: the roles. `all`: the three in one process.
 //! * `manifest`, `analyze`, `validate`: the commands `inject`, `analyze` and `validate`.
-//!   `properties`: what holds of any review, tested without a fuzzer.
+//!   `properties`: properties of all reviews, tested without a fuzzer.
 //!
 //! # Libraries
 //!

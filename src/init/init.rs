@@ -12,7 +12,7 @@ use crate::adopted::Adopted;
 use crate::children::{self, Children, spawn_code};
 use crate::cli::InitArgs;
 use crate::clock;
-use crate::log::{self, Level, LogConfig, Target};
+use crate::log::{self, Level, LogConfig, LogTarget};
 use crate::signals::Signals;
 use crate::supervisor::ExitStatus;
 use sys::{ChildSetup, Inherited, Pid, Streams, signal};
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &InitArgs) -> u8 {
     let target = LogConfig {
         level,
         json: false,
-        targets: vec![Target::Stderr],
+        targets: vec![LogTarget::Stderr],
     };
     // stderr is always open.
     drop(log::open(&target));

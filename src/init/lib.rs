@@ -134,7 +134,7 @@ use crate::config::Config;
 use crate::environment::Environment;
 use crate::error::Refused;
 use crate::event_loop::EventLoop;
-use crate::log::Target;
+use crate::log::LogTarget;
 
 /// Does what the arguments say; returns the exit code.
 #[must_use]
@@ -185,9 +185,9 @@ fn start(args: Box<ProxyArgs>) -> Result<&'static mut EventLoop, u8> {
         Err(error) => {
             // stdout is the command's of `run`.
             let target = if args.command.is_empty() {
-                Target::Stdout
+                LogTarget::Stdout
             } else {
-                Target::Stderr
+                LogTarget::Stderr
             };
             drop(log::open(&args.flags.log(target)));
             return Err(refuse(error.code(), format_args!("{error}")));

@@ -47,7 +47,7 @@ impl Level {
 
 /// The destination of lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum LogTarget {
     Stdout,
     Stderr,
     File(PathBuf),
@@ -58,13 +58,13 @@ pub enum Target {
 pub struct LogConfig {
     pub level: Level,
     pub json: bool,
-    pub targets: Vec<Target>,
+    pub targets: Vec<LogTarget>,
 }
 
 /// A target and what became of its lines.
 #[derive(Debug)]
 struct Sink {
-    target: Target,
+    target: LogTarget,
     /// A file is opened at once; for the streams, others than the proxy can wait for the first line.
     outlet: Option<Outlet>,
     /// Lines lost since one was written.
@@ -105,7 +105,7 @@ pub fn open(config: &LogConfig) -> Result<(), (PathBuf, io::Error)> {
     let mut result = Ok(());
     for target in &config.targets {
         let mut sink = Sink::new(target.clone());
-        if let Target::File(path) = target {
+        if let LogTarget::File(path) = target {
             match append_to(path) {
                 Ok(file) => sink.outlet = Some(file),
                 Err(error) => {
@@ -117,7 +117,7 @@ pub fn open(config: &LogConfig) -> Result<(), (PathBuf, io::Error)> {
         sinks.push(sink);
     }
     if sinks.is_empty() {
-        sinks.push(Sink::new(Target::Stderr));
+        sinks.push(Sink::new(LogTarget::Stderr));
     }
     LOG.with_borrow_mut(|log| {
         **log = Log {
@@ -141,7 +141,7 @@ pub fn reopen() {
     let mut failed = None;
     LOG.with_borrow_mut(|log| {
         for sink in &mut log.sinks {
-            if let Target::File(path) = &sink.target {
+            if let LogTarget::File(path) = &sink.target {
                 match append_to(path) {
                     Ok(new) => (sink.outlet, sink.cut) = (Some(new), false),
                     Err(error) => failed = Some((path.clone(), error)),
@@ -212,7 +212,7 @@ impl Log {
 
     fn put(&mut self, line: &[u8]) {
         if self.sinks.is_empty() {
-            self.sinks.push(Sink::new(Target::Stdout));
+            self.sinks.push(Sink::new(LogTarget::Stdout));
         }
         let mut whole = true;
         for sink in &mut self.sinks {
@@ -223,7 +223,7 @@ impl Log {
 }
 
 impl Sink {
-    const fn new(target: Target) -> Self {
+    const fn new(target: LogTarget) -> Self {
         Self {
             target,
             outlet: None,
@@ -251,8 +251,8 @@ impl Sink {
     fn write(&mut self, line: &[u8]) -> bool {
         let outlet = self.outlet.get_or_insert_with(|| {
             Outlet::shared(match self.target {
-                Target::Stderr => sys::stderr(),
-                Target::Stdout | Target::File(_) => sys::stdout(),
+                LogTarget::Stderr => sys::stderr(),
+                LogTarget::Stdout | LogTarget::File(_) => sys::stdout(),
             })
         });
         // What was cut gets its end first.

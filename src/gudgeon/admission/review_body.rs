@@ -176,6 +176,7 @@ impl ReviewBody {
     }
 }
 
+/// The response to a review without a permit: 429, after which the API server tries again.
 fn too_many_requests() -> Answer {
     text(StatusCode::TOO_MANY_REQUESTS, "too many reviews at once")
 }

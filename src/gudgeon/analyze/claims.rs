@@ -17,7 +17,7 @@ const CLAIMS: &str = "@request.auth.claims";
 
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     find_without_tokens(all, found);
-    find_by_made_headers(all, found);
+    find_by_claim_headers(all, found);
 }
 
 fn find_without_tokens(all: &Inventory, found: &mut Vec<Message>) {
@@ -48,7 +48,7 @@ fn find_without_tokens(all: &Inventory, found: &mut Vec<Message>) {
 }
 
 /// A header that RequestAuthentications make of one claim, or of all.
-struct MadeHeader<'a> {
+struct ClaimHeader<'a> {
     /// The match that means the same, and that no client can write.
     instead: String,
     workloads: WorkloadSet,
@@ -57,7 +57,7 @@ struct MadeHeader<'a> {
 }
 
 /// The headers that RequestAuthentications make, by their names in lower case. Policies may make the same header of other claims.
-fn made_headers(all: &Inventory) -> BTreeMap<String, Vec<MadeHeader<'_>>> {
+fn claim_headers(all: &Inventory) -> BTreeMap<String, Vec<ClaimHeader<'_>>> {
     let mut policies_by_header: BTreeMap<(String, String), Vec<&Item>> = BTreeMap::new();
     let mut add = |header: Option<&Json>, claim: &str, policy| {
         if let Some(header) = header.and_then(Json::as_str) {
@@ -73,10 +73,10 @@ fn made_headers(all: &Inventory) -> BTreeMap<String, Vec<MadeHeader<'_>>> {
             }
         }
     }
-    let mut made: BTreeMap<String, Vec<MadeHeader<'_>>> = BTreeMap::new();
+    let mut made: BTreeMap<String, Vec<ClaimHeader<'_>>> = BTreeMap::new();
     for ((header, instead), policies) in policies_by_header {
         let namespaces = policies.iter().map(|policy| policy.namespace.as_str());
-        made.entry(header).or_default().push(MadeHeader {
+        made.entry(header).or_default().push(ClaimHeader {
             instead,
             namespaces: namespaces.collect(),
             workloads: workloads_of(all, policies.into_iter()),
@@ -85,20 +85,20 @@ fn made_headers(all: &Inventory) -> BTreeMap<String, Vec<MadeHeader<'_>>> {
     made
 }
 
-fn find_by_made_headers(all: &Inventory, found: &mut Vec<Message>) {
-    let made = made_headers(all);
+fn find_by_claim_headers(all: &Inventory, found: &mut Vec<Message>) {
+    let made = claim_headers(all);
     if made.is_empty() {
         return;
     }
     for item in all.of("VirtualService") {
         let names = texts(&item.body, "/gateways").into_iter();
         let gateways: Vec<&Item> = names.filter_map(|name| gateway(all, item, &name)).collect();
-        let mut by_made = by_made(item, &made).into_iter();
-        let told = by_made.find(|(_, _, header)| {
+        let mut by_claim_header = by_claim_header(item, &made).into_iter();
+        let reported = by_claim_header.find(|(_, _, header)| {
             let mut gateways = gateways.iter();
-            gateways.any(|gateway| is_made_at(all, gateway, header))
+            gateways.any(|gateway| is_set_at(all, gateway, header))
         });
-        if let Some((path, name, header)) = told {
+        if let Some((path, name, header)) = reported {
             let text = format!(
                 "a client without a token chooses the route by writing {name:?} itself: Envoy makes the header, and chooses anew, for \
                  verified tokens alone; match {:?}",
@@ -110,10 +110,10 @@ fn find_by_made_headers(all: &Inventory, found: &mut Vec<Message>) {
 }
 
 /// The matches that want a header which is made of claims, the first of each header: their places, with the name and the header.
-fn by_made<'a, 'b>(
+fn by_claim_header<'a, 'b>(
     item: &'a Item,
-    made: &'b BTreeMap<String, Vec<MadeHeader<'b>>>,
-) -> Vec<(String, &'a str, &'b MadeHeader<'b>)> {
+    made: &'b BTreeMap<String, Vec<ClaimHeader<'b>>>,
+) -> Vec<(String, &'a str, &'b ClaimHeader<'b>)> {
     let (mut found, mut names_found) = (Vec::new(), BTreeSet::new());
     for (route, http) in list(&item.body, "/http") {
         for (at, one) in list(http, "/match") {
@@ -136,7 +136,7 @@ fn by_made<'a, 'b>(
 
 /// Returns true if the workloads of a gateway make this header. Of workloads that are not among the objects those of its namespace
 /// may, and those of the root namespace.
-fn is_made_at(all: &Inventory, gateway: &Item, made: &MadeHeader<'_>) -> bool {
+fn is_set_at(all: &Inventory, gateway: &Item, made: &ClaimHeader<'_>) -> bool {
     match workloads_of_gateway(all, gateway) {
         Some(workloads) => workloads.meets(&made.workloads),
         None => [gateway.namespace.as_str(), &all.root]

@@ -57,10 +57,10 @@ const KUBERNETES: [(&str, &str, &str, &str, ListedPart); 13] = [
 
 /// Kinds of which most objects are made by another that is read, and the kind of that: the object says nothing that its maker does
 /// not say, and one of a Deployment's past is none of its present.
-const MADE_BY: [(&str, &str); 2] = [("Job", "CronJob"), ("ReplicaSet", "Deployment")];
+const OWNERS: [(&str, &str); 2] = [("Job", "CronJob"), ("ReplicaSet", "Deployment")];
 
 /// Returns true if an object of that kind made this one.
-fn is_made_by(object: &Json, maker: &str) -> bool {
+fn is_owned_by(object: &Json, maker: &str) -> bool {
     let owners = object.pointer("/metadata/ownerReferences");
     let mut owners = owners.and_then(Json::as_array).into_iter().flatten();
     owners.any(|owner| {
@@ -213,7 +213,7 @@ impl InCluster {
         known: &BTreeSet<ObjectName>,
     ) -> bool {
         let most = MOST_OBJECTS.saturating_sub(self.files.len());
-        let maker = MADE_BY.iter().find(|(made, _)| *made == kind);
+        let maker = OWNERS.iter().find(|(made, _)| *made == kind);
         let objects = match list(
             cluster,
             resource,
@@ -259,7 +259,7 @@ async fn list(
         return cluster.list_all(resource, part, most).await;
     };
     let without_maker = |mut all: Vec<Json>| {
-        all.retain(|object| !is_made_by(object, maker));
+        all.retain(|object| !is_owned_by(object, maker));
         all
     };
     let metadata = cluster

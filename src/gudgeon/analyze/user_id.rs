@@ -47,12 +47,16 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
 
 /// Returns false for a pod that says it is not injected, and for one on the host's network, which is never.
 fn may_have_proxy(pod: &Json) -> bool {
-    let says = |of: &str| {
+    let inject_of = |of: &str| {
         let of = pod.pointer(of).and_then(Json::as_object);
-        let says = of.and_then(|of| of.get("sidecar.istio.io/inject"));
-        says.and_then(Json::as_str)
+        let value = of.and_then(|of| of.get("sidecar.istio.io/inject"));
+        value.and_then(Json::as_str)
     };
-    let is_off = [says("/metadata/labels"), says("/metadata/annotations")].contains(&Some("false"));
+    let is_off = [
+        inject_of("/metadata/labels"),
+        inject_of("/metadata/annotations"),
+    ]
+    .contains(&Some("false"));
     let is_of_host = pod.pointer("/spec/hostNetwork") == Some(&Json::Bool(true));
     !is_off && !is_of_host
 }

@@ -226,8 +226,8 @@ pub struct ValidateFlags {
         value_enum
     )]
     pub(crate) output: ReportFormat,
-    /// Below directories, leave out what has this name, or with a slash this path: `*`, `?` and `**` stand for letters, a
-    /// letter and directories; repeatable.
+    /// Skip files and directories with this name or, with a slash, this path below a directory: `*` matches letters, `?` a letter,
+    /// `**` directories; repeatable.
     #[arg(long, value_name = "GLOB", action = ArgAction::Append)]
     pub exclude: Vec<String>,
     /// Check references between objects, too, as `analyze` does.

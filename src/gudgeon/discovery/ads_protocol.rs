@@ -122,7 +122,7 @@ impl<'a> StreamProtocol for AdsProtocol<'a> {
             session.written();
         }
         let response = session.next(now);
-        self.log_unmade(&session.take_unmade());
+        self.log_build_errors(&session.take_build_errors());
         let message = response.map(|response| {
             self.writing = Some(response.kind);
             let message = wire::encode(session.protocol, &response, &self.hub.pieces);
@@ -300,9 +300,9 @@ impl<'a> AdsProtocol<'a> {
     }
 
     /// Logs kinds that failed to build by a panic. The panic costs one proxy one push.
-    fn log_unmade(&self, kinds: &BTreeSet<Type>) {
+    fn log_build_errors(&self, kinds: &BTreeSet<Type>) {
         for kind in kinds {
-            self.hub.metrics.unmade(*kind);
+            self.hub.metrics.count_build_error(*kind);
             let (id, type_name) = (clipped(&self.joined.session.node.id), kind.as_str());
             error!("cannot build {type_name} for {id}: internal error; its last version stays");
         }
@@ -316,7 +316,7 @@ impl<'a> AdsProtocol<'a> {
         };
         if made == PushOutcome::Nothing {
             // Without a view nothing of the subscribed types was made.
-            return self.log_unmade(&self.joined.session.subscribed_types());
+            return self.log_build_errors(&self.joined.session.subscribed_types());
         }
         if pending.is_nothing() {
             return;

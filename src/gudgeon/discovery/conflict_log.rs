@@ -21,7 +21,7 @@ pub(super) async fn run(hub: Arc<Hub>) {
             }
         };
         tokio::select! {
-            () = hub.made.notified() => sleep(GATHER).await,
+            () = hub.built.notified() => sleep(GATHER).await,
             () = due => {}
         }
         let Some(snapshot) = hub.snapshot() else {

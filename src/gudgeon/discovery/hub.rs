@@ -14,15 +14,15 @@ mod effects_log;
 mod ingresses;
 mod inputs;
 mod lifecycle;
-mod making;
 mod merged_sources;
 mod notify;
-mod peers;
+mod peer_authentications;
 mod plaintext;
 mod push_loop;
 mod refuse;
 mod router_inputs;
 mod sessions;
+mod snapshot_build;
 mod sync_states;
 mod trust;
 mod updates;
@@ -30,8 +30,8 @@ mod updates;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use api::model::{Changes, Objects, TriggerReason, World};
-use api::security::{JwksSource, KeySet, RequestAuthentication};
+use api::model::{Changes, TriggerReason, World};
+use api::security::{JwksSource, KeySet};
 use sources::aggregate::{Registries, SourceStatus};
 use sources::contribution::SourceId;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -55,7 +55,7 @@ use self::sync_states::SyncStates;
 use self::trust::Trust;
 use self::updates::UpdateQueue;
 use super::encoded_pieces::PieceCache;
-use super::jwks::Jwks;
+use super::jwks::{Jwks, TokenPolicies};
 use super::kinds::ProxyKinds;
 use super::log_rate_limiters::LogRateLimiters;
 use super::metrics::DiscoveryMetrics;
@@ -96,7 +96,7 @@ pub(crate) struct Hub {
     /// The inputs have changed: the push loop looks again.
     changed: Notify,
     /// Resources were made, and perhaps some left out.
-    pub(crate) made: Notify,
+    pub(crate) built: Notify,
     pub(crate) current: CurrentSnapshot,
     pub(crate) sessions: Sessions,
     pub(crate) pushes: PushHistory,
@@ -104,12 +104,10 @@ pub(crate) struct Hub {
     pub(crate) edge: RouterInputs,
     pub(crate) trust: Trust,
     /// RequestAuthentications whose keys may have to be fetched.
-    requests: watch::Sender<Requests>,
+    requests: watch::Sender<TokenPolicies>,
     pub(crate) lifecycle: Lifecycle,
     logged_effects: LoggedEffects,
 }
-
-type Requests = Arc<Objects<RequestAuthentication>>;
 
 impl Hub {
     pub(crate) fn new(options: DiscoveryOptions, registries: Registries) -> Arc<Self> {
@@ -137,7 +135,7 @@ impl Hub {
             sync_states: SyncStates::default(),
             blocking: BlockingJobs::new(),
             changed: Notify::new(),
-            made: Notify::new(),
+            built: Notify::new(),
             current: CurrentSnapshot::new(),
             sessions: Sessions::default(),
             pushes: PushHistory::default(),
@@ -159,7 +157,7 @@ impl Hub {
     }
 
     /// Follows the RequestAuthentications.
-    pub(super) fn request_authentications(&self) -> watch::Receiver<Requests> {
+    pub(super) fn request_authentications(&self) -> watch::Receiver<TokenPolicies> {
         self.requests.subscribe()
     }
 
@@ -217,7 +215,7 @@ impl Hub {
     fn serve(&self, snapshot: Arc<Snapshot>) {
         self.log_rate_limiters.lost_gateways(&snapshot);
         self.current.publish(snapshot);
-        self.made.notify_one();
+        self.built.notify_one();
     }
 
     /// `None`: not all sources were read yet.

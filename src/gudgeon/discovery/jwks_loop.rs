@@ -10,7 +10,7 @@ use tokio::time::sleep_until;
 use tracing::{info, warn};
 
 use super::hub::Hub;
-use super::jwks::{Fetch, FetchError, Fetcher, WantedKeys, origin, wanted};
+use super::jwks::{Fetch, FetchError, Fetcher, WantedKeys, origin, wanted_keys};
 
 /// Fetches what policies want, for ever.
 pub(crate) async fn run(hub: Arc<Hub>) {
@@ -19,7 +19,7 @@ pub(crate) async fn run(hub: Arc<Hub>) {
     // Reading the wanted sources is work for each policy, and only policies change them.
     let mut has_changed = true;
     loop {
-        let news = has_changed.then(|| wanted(&policies.borrow_and_update()));
+        let news = has_changed.then(|| wanted_keys(&policies.borrow_and_update()));
         has_changed = false;
         // Until something is served, whoever waits is to know when nothing has to be waited for.
         let begins = hub.snapshot().is_none();
@@ -72,14 +72,14 @@ impl Fetches {
         let hub = &self.hub;
         let now = hub.clock.now();
         let mut state = hub.jwks.state();
-        let unwanted = news.map(|all| state.want(all, now)).unwrap_or_default();
+        let discarded = news.map(|all| state.set(all, now)).unwrap_or_default();
         let due = state.due(now);
-        let forgotten = unwanted.keys.then(|| state.key_sets());
+        let forgotten = discarded.keys.then(|| state.key_sets());
         let next = state.next(now);
         // `put_key_sets` takes the lock of the hub's inputs, and `Hub::update` takes this one while it holds the registries.
         drop(state);
         for (fetch, task) in self.under_way.values() {
-            if unwanted.fetches.contains(&fetch.number) {
+            if discarded.fetches.contains(&fetch.number) {
                 task.abort();
             }
         }

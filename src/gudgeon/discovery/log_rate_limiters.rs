@@ -25,7 +25,7 @@ pub(crate) struct LogRateLimiters {
     /// Streams whose clients do not read.
     pub(crate) slow: LogRateLimiter,
     /// Proxies without certificates.
-    pub(crate) plain: LogRateLimiter,
+    pub(crate) plaintext: LogRateLimiter,
     /// Objects that lose against those of other sources.
     lost: LogRateLimiter,
     /// Rules that nothing enforces, by their number.
@@ -88,11 +88,13 @@ impl LogRateLimiters {
 fn conflicts_to_log(snapshot: &Snapshot) -> Vec<Conflict> {
     let gateways: BTreeSet<&str> = snapshot.lost_gateways().collect();
     let mut all = snapshot.conflicts();
-    all.retain(|conflict| !gateways.contains(&*conflict.message) && !is_told_by_registry(conflict));
+    all.retain(|conflict| {
+        !gateways.contains(&*conflict.message) && !is_logged_by_registry(conflict)
+    });
     all
 }
 
-fn is_told_by_registry(conflict: &Conflict) -> bool {
+fn is_logged_by_registry(conflict: &Conflict) -> bool {
     conflict.metric == HTTP_OVER_HTTPS && conflict.services.is_empty()
 }
 
@@ -104,7 +106,7 @@ impl Default for LogRateLimiters {
             nacks: LogRateLimiter::new(100),
             refused: LogRateLimiter::new(20),
             slow: LogRateLimiter::new(20),
-            plain: LogRateLimiter::new(100),
+            plaintext: LogRateLimiter::new(100),
             lost: LogRateLimiter::new(100),
             rules: LogRateLimiter::new(10),
             conflicts: LogRateLimiter::new(100),
@@ -146,9 +148,9 @@ mod tests {
             services: Vec::new(),
             occurrences: 1,
         };
-        assert!(is_told_by_registry(&conflict));
-        // A Service of Kubernetes has no entry that tells it.
+        assert!(is_logged_by_registry(&conflict));
+        // A Service of Kubernetes has no entry whose report logs it.
         conflict.services = vec![api::model::ServiceKey::new("b.n.svc.cluster.local", "n")];
-        assert!(!is_told_by_registry(&conflict));
+        assert!(!is_logged_by_registry(&conflict));
     }
 }

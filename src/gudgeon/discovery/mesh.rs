@@ -116,7 +116,7 @@ const NO_AUTO_MTLS: &str = "enableAutoMtls is not set: sidecars call each other 
 fn relies_on_auto_mtls(mesh: &MeshConfig, text: &str) -> bool {
     let written = mesh::written_fields(text);
     let has = |name: &str| written.contains(name);
-    let says = [
+    let names = [
         "enableAutoMtls",
         "enable_auto_mtls",
         "authPolicy",
@@ -127,7 +127,7 @@ fn relies_on_auto_mtls(mesh: &MeshConfig, text: &str) -> bool {
         .as_ref()
         .is_some_and(|proxy| proxy.discovery_address.starts_with("istiod"));
     let is_later = has("enablePrometheusMerge") || has("defaultProviders") || is_of_istiod;
-    is_later && !says.into_iter().any(has)
+    is_later && !names.into_iter().any(has)
 }
 
 fn doubts(mesh: &MeshConfig) -> Vec<&'static str> {

@@ -247,13 +247,13 @@ impl DiscoveryMetrics {
     }
 
     /// Counts a type of which a resource could not be made for a stream.
-    pub(crate) fn unmade(&self, kind: Type) {
+    pub(crate) fn count_build_error(&self, kind: Type) {
         Self::count(&self.pushes, &format!("{}_builderr", kind.as_str()));
         self.internal.inc();
     }
 
     /// A snapshot could not be made.
-    pub(crate) fn unmade_snapshot(&self) {
+    pub(crate) fn count_snapshot_error(&self) {
         self.contexts.inc();
     }
 
@@ -268,7 +268,7 @@ impl DiscoveryMetrics {
             Self::count(&self.triggers, reason.as_str());
         }
         self.debounce.observe(pushed.waited.as_secs_f64());
-        self.snapshots.observe(pushed.made_in.as_secs_f64());
+        self.snapshots.observe(pushed.build_time.as_secs_f64());
     }
 
     /// Counts an update of a source.
@@ -310,24 +310,7 @@ impl DiscoveryMetrics {
                 gauges.conflicts.get(name).copied().unwrap_or_default(),
             ));
         }
-        for gauge in self.current_nacks.values() {
-            gauge.clear();
-        }
-        for (at, (kind, node, err)) in gauges.current_nacks.iter().enumerate() {
-            let node = if at < NODES {
-                node.clone()
-            } else {
-                String::new()
-            };
-            let err = if at < NODES {
-                err.clone()
-            } else {
-                String::new()
-            };
-            if let Some(gauge) = self.current_nacks.get(kind) {
-                gauge.get_or_create(&[("node", node), ("err", err)]).set(1);
-            }
-        }
+        self.set_nacks(&gauges.current_nacks);
         self.rules.set(number(gauges.routes));
         self.without_effect.clear();
         for (kind, count) in &gauges.without_effect {
@@ -347,6 +330,22 @@ impl DiscoveryMetrics {
             let label = [("source", source.clone())];
             let seconds = i64::try_from(*seconds).unwrap_or(i64::MAX);
             self.stale.get_or_create(&label).set(seconds);
+        }
+    }
+
+    /// Sets the current NACKs, by type, node and error: those beyond the limit share one series without node and error.
+    fn set_nacks(&self, nacks: &[(&'static str, String, String)]) {
+        for gauge in self.current_nacks.values() {
+            gauge.clear();
+        }
+        for (at, (kind, node, err)) in nacks.iter().enumerate() {
+            let (node, err) = match at < NODES {
+                true => (node.clone(), err.clone()),
+                false => Default::default(),
+            };
+            if let Some(gauge) = self.current_nacks.get(kind) {
+                gauge.get_or_create(&[("node", node), ("err", err)]).set(1);
+            }
         }
     }
 
@@ -403,7 +402,7 @@ mod tests {
         metrics.sent(Type::Cluster, Duration::from_millis(2));
         metrics.nacked(Type::Listener);
         metrics.write_timed_out();
-        metrics.unmade(Type::Listener);
+        metrics.count_build_error(Type::Listener);
         metrics.updated(&PushRequest::Endpoints(BTreeSet::new()));
         // Of a service whose listeners or whose names depend on them.
         metrics.updated(&PushRequest::Full(TriggerReason::Endpoint));

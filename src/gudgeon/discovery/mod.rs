@@ -16,6 +16,7 @@ mod ads_stream;
 mod certificates;
 mod conflict_log;
 mod debug;
+mod destination_rule_index;
 mod encoded_pieces;
 mod gauges;
 mod grpc;

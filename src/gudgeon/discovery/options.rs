@@ -84,34 +84,8 @@ impl DiscoveryOptions {
                 .into()
         };
         let cluster = named(&flags.cluster_id, "CLUSTER_ID", "Kubernetes");
-        let sampling: f64 = variables.read("PILOT_TRACE_SAMPLING", 1.0)?;
-        if !(0.0..=100.0).contains(&sampling) {
-            return Err(wrong("PILOT_TRACE_SAMPLING", "want 0 to 100"));
-        }
+        let settings = settings(flags, &variables, &cluster)?;
         let (throttle, streams) = limits(&variables)?;
-        let sniffing = "PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_";
-        let settings = Settings {
-            cluster: (&*cluster).into(),
-            domain: flags.domain.as_str().into(),
-            initial_fetch_timeout: variables
-                .duration("PILOT_INITIAL_FETCH_TIMEOUT", Duration::ZERO)?,
-            trust_domain: flags.trust_domain.as_str().into(),
-            trace_sampling: sampling,
-            sniffing: Sniffing {
-                outbound: variables.boolean(&format!("{sniffing}OUTBOUND"), true)?,
-                inbound: variables.boolean(&format!("{sniffing}INBOUND"), true)?,
-            },
-            http10: variables.boolean("PILOT_HTTP10", false)?,
-            headless: Headless {
-                listeners: headless_listeners(&variables)?,
-                eds: variables.boolean("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", false)?,
-            },
-            block_http_on_443: variables.boolean("PILOT_BLOCK_HTTP_ON_443", true)?,
-            inbound_detection_timeout: inbound_detection_timeout(&variables)?,
-            dns_refresh: dns_refresh(&variables)?,
-            gateways_of_own_namespace: variables
-                .boolean("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", false)?,
-        };
         let options = Self {
             settings: Arc::new(settings),
             quiet: quiet(&variables)?,
@@ -140,6 +114,43 @@ impl DiscoveryOptions {
         };
         warnings.extend(variables.unread());
         Ok((options, warnings))
+    }
+}
+
+/// Reads the settings of the resources.
+fn settings(
+    flags: &DiscoveryFlags,
+    variables: &Variables<'_>,
+    cluster: &str,
+) -> Result<Settings, Failure> {
+    let sniffing = "PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_";
+    Ok(Settings {
+        cluster: cluster.into(),
+        domain: flags.domain.as_str().into(),
+        trust_domain: flags.trust_domain.as_str().into(),
+        trace_sampling: trace_sampling(variables)?,
+        initial_fetch_timeout: variables.duration("PILOT_INITIAL_FETCH_TIMEOUT", Duration::ZERO)?,
+        sniffing: Sniffing {
+            outbound: variables.boolean(&format!("{sniffing}OUTBOUND"), true)?,
+            inbound: variables.boolean(&format!("{sniffing}INBOUND"), true)?,
+        },
+        http10: variables.boolean("PILOT_HTTP10", false)?,
+        headless: Headless {
+            listeners: headless_listeners(variables)?,
+            eds: variables.boolean("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", false)?,
+        },
+        block_http_on_443: variables.boolean("PILOT_BLOCK_HTTP_ON_443", true)?,
+        inbound_detection_timeout: inbound_detection_timeout(variables)?,
+        dns_refresh: dns_refresh(variables)?,
+        gateways_of_own_namespace: variables.boolean("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", false)?,
+    })
+}
+
+fn trace_sampling(variables: &Variables<'_>) -> Result<f64, Failure> {
+    let percent: f64 = variables.read("PILOT_TRACE_SAMPLING", 1.0)?;
+    match (0.0..=100.0).contains(&percent) {
+        true => Ok(percent),
+        false => Err(wrong("PILOT_TRACE_SAMPLING", "want 0 to 100")),
     }
 }
 

@@ -1,4 +1,5 @@
-//! One stream as others see it: pages read it, pushes are put into it, its task moves it on.
+//! One ADS stream as the rest of the program sees it: pages read its state, and the push loop enqueues one pending push, into which
+//! later ones merge; the stream's task sends it.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -191,7 +192,7 @@ impl Session {
     }
 
     /// Types of which something could not be made.
-    pub(super) fn take_unmade(&self) -> BTreeSet<Type> {
+    pub(super) fn take_build_errors(&self) -> BTreeSet<Type> {
         self.inner().stream.take_unmade()
     }
 

@@ -17,7 +17,7 @@ use sources::aggregate::Registries;
 use sources::catalogue::WrittenObject;
 use sources::contribution::SourceId;
 use sources::directory::CoreOrigin;
-use sources::kubernetes::{Cluster, ClusterUpdate, Names};
+use sources::kubernetes::{Access, Cluster, ClusterUpdate, Names};
 use sources::memory::Memory;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -69,6 +69,22 @@ fn written_in(
     update.written(cluster).into_iter().map(Arc::new)
 }
 
+/// Returns the access to the API server; `None`: there is none, and services come from elsewhere.
+fn cluster_access(flags: &DiscoveryFlags, is_optional: bool) -> Result<Option<Access>, Failure> {
+    const WHY: &str = "not in a cluster, and no --kubeconfig";
+    let access = kubernetes::access(flags);
+    if access.is_none() && !is_optional {
+        let message = format!(
+            "cannot read services from Kubernetes: {WHY}; --configDir reads them from files"
+        );
+        return Err(Failure::config(message));
+    }
+    if access.is_none() {
+        warn!("no services are read from Kubernetes: {WHY}");
+    }
+    Ok(access)
+}
+
 impl Sources {
     /// Reads what must be there at the start, and starts all; `loops` has what reads on.
     ///
@@ -99,20 +115,13 @@ impl Sources {
         for registry in registries {
             match registry {
                 Registry::Kubernetes => {
-                    const WHY: &str = "not in a cluster, and no --kubeconfig";
-                    let Some(access) = kubernetes::access(flags) else {
-                        if has_services || registries.len() > 1 {
-                            warn!("no services are read from Kubernetes: {WHY}");
-                            continue;
-                        }
-                        let message = format!(
-                            "cannot read services from Kubernetes: {WHY}; --configDir reads them from files"
+                    let is_optional = has_services || registries.len() > 1;
+                    if let Some(access) = cluster_access(flags, is_optional)? {
+                        let started = kubernetes::start(
+                            shared, &access, flags, hub, !elsewhere, &counts, loops,
                         );
-                        return Err(Failure::config(message));
-                    };
-                    let started =
-                        kubernetes::start(shared, &access, flags, hub, !elsewhere, &counts, loops);
-                    this.cluster = Some(started.await?);
+                        this.cluster = Some(started.await?);
+                    }
                 }
                 Registry::Consul => consul::start(flags, hub, loops)?,
                 Registry::External | Registry::Memory => {}

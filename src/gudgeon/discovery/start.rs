@@ -75,7 +75,7 @@ impl Role for Discovery {
         let hub = Hub::new(options, Registries::new(settings, mesh, networks));
         // No keys are fetched from the API server, whether or not its registry is on.
         if let Some(server) = environment.get("KUBERNETES_SERVICE_HOST") {
-            hub.jwks.keep_from(server);
+            hub.jwks.forbid_server(server);
         }
         let ports = Ports::bind(flags).await?;
         let mut loops = JoinSet::new();

@@ -90,7 +90,7 @@ struct EngineState {
     report: Arc<ConfigReport>,
     processing: Option<Processing>,
     /// Generated objects that the last session has served.
-    made: GeneratedObjects,
+    generated: GeneratedObjects,
     /// The session has not generated all its resources once.
     is_opening: bool,
     /// The publisher of the last processing, until the next one begins.
@@ -109,7 +109,7 @@ impl EngineState {
             ..
         } = self;
         let origins = &self.report.ingresses;
-        let made = processing.as_ref().map(|processing| ConfigReport {
+        let generated = processing.as_ref().map(|processing| ConfigReport {
             refused: processing.refused(origins).collect(),
             warned: processing.warned(origins).collect(),
             ..ConfigReport::default()
@@ -125,7 +125,7 @@ impl EngineState {
             complete: self.complete,
             stale,
             report: Arc::clone(&self.report),
-            made: made.unwrap_or_default(),
+            generated: generated.unwrap_or_default(),
             published: self.publisher.published().cloned().collect(),
             counts: self.counts.clone(),
             publishes: self.publishes.iter().cloned().collect(),
@@ -146,7 +146,7 @@ impl GalleyEngine {
             complete: false,
             report: Arc::default(),
             processing: None,
-            made: GeneratedObjects::default(),
+            generated: GeneratedObjects::default(),
             is_opening: false,
             publisher: Publisher::new(Arc::new(Collections::all())),
             publishes: VecDeque::new(),
@@ -323,7 +323,7 @@ impl GalleyEngine {
                 Step::Begin(mesh, objects) => {
                     let (domain, discovers) = (&self.settings.domain, self.settings.discovers);
                     let mut processing = Processing::new(&mesh, domain, discovers)
-                        .after(std::mem::take(&mut state.made));
+                        .after(std::mem::take(&mut state.generated));
                     let resource = Arc::new(processing::mesh(&mesh));
                     let publisher = &mut state.publisher;
                     publisher.set(now, api::config::collections::MESH, resource);
@@ -343,7 +343,7 @@ impl GalleyEngine {
                 }
                 Step::End => {
                     if let Some(processing) = state.processing.take() {
-                        state.made = processing.served();
+                        state.generated = processing.served();
                     }
                     state.session.ended(now)
                 }
@@ -502,7 +502,9 @@ mod tests {
         let lines = logged_lines(&engine);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].starts_with(line), "{lines:?}");
-        let origin = engine.state_snapshot().made.warned[0].origin.to_string();
+        let origin = engine.state_snapshot().generated.warned[0]
+            .origin
+            .to_string();
         assert_eq!(origin, "a.yaml:3");
         let event = SourceEvent {
             report: at(7),
@@ -530,7 +532,12 @@ mod tests {
             .emit(news(false, vec![ingress_of("web", &hosts)]))
             .await;
         engine.emit(news(false, vec![change(2, Some(1))])).await;
-        let made = engine.state().processing.as_ref().unwrap().made_count();
+        let made = engine
+            .state()
+            .processing
+            .as_ref()
+            .unwrap()
+            .generated_count();
         assert!(made < 10, "the event came after {made} objects");
         later(2000).await;
         assert_eq!(count(&engine), Some(202));
@@ -611,7 +618,7 @@ mod tests {
             engine.mesh(broken_mesh(port)).await;
             later(2000).await;
             assert_eq!(gateways(&engine), good);
-            let refused = engine.state_snapshot().made.refused;
+            let refused = engine.state_snapshot().generated.refused;
             assert_eq!(refused.len(), 1);
             assert_eq!(refused[0].serving, api::config::ServedInstead::Old);
         }

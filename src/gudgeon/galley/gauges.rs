@@ -47,7 +47,7 @@ impl GalleyMetrics {
             let label = [("kind", kind.kind.to_owned())];
             without_effect.get_or_create(&label).inc();
         }
-        for report in [&*current.report, &current.made] {
+        for report in [&*current.report, &current.generated] {
             for ((collection, state), count) in report.counts() {
                 let label = [
                     ("collection", collection.to_owned()),

@@ -16,7 +16,7 @@ pub(super) type Origins = BTreeMap<Arc<str>, Origin>;
 /// A generated object, with its last valid version and its findings.
 #[derive(Debug)]
 pub(super) struct Checked {
-    pub(super) made: Generated,
+    pub(super) object: Generated,
     /// The last valid version: it stays while the present one is invalid, so that proxies keep it.
     pub(super) served: Option<Arc<Resource>>,
     /// Findings about the present version.
@@ -25,16 +25,16 @@ pub(super) struct Checked {
 
 impl Checked {
     /// Validates a generated object like a user's. `before`: the version that is served.
-    pub(super) fn new(made: Generated, before: Option<Arc<Resource>>) -> Self {
-        let (object, findings) = made.object();
+    pub(super) fn new(object: Generated, before: Option<Arc<Resource>>) -> Self {
+        let (valid, findings) = object.object();
         let errors: Vec<Finding> = findings.into_iter().filter(Finding::is_error).collect();
-        let good = object.filter(|_| errors.is_empty());
+        let good = valid.filter(|_| errors.is_empty());
         let served = match good {
-            Some(object) => Some(Arc::new(objects::resource(&object, made.create_time))),
+            Some(good) => Some(Arc::new(objects::resource(&good, object.create_time))),
             None => before,
         };
         Self {
-            made,
+            object,
             served,
             errors: errors.into(),
         }
@@ -44,7 +44,7 @@ impl Checked {
     pub(super) fn refused(&self, id: &EntryId, origins: &Origins) -> Option<Refused> {
         (!self.errors.is_empty()).then(|| Refused {
             id: id.clone(),
-            origin: origin(origins, &self.made.of.to_string()),
+            origin: origin(origins, &self.object.of.to_string()),
             serving: match self.served {
                 Some(_) => ServedInstead::Old,
                 None => ServedInstead::Nothing,
@@ -62,10 +62,10 @@ fn origin(origins: &Origins, ingress: &str) -> Origin {
 }
 
 /// The finding at the first Ingress of a generated object that is not served, because a user's has its name.
-pub(super) fn hidden(made: &Generated, id: &EntryId) -> ingress::Finding {
+pub(super) fn shadowed_finding(object: &Generated, id: &EntryId) -> ingress::Finding {
     let kind = id.kind();
     ingress::Finding {
-        ingress: made.of.clone(),
+        ingress: object.of.clone(),
         path: String::new(),
         message: format!(
             "the {kind} that is made of it is not served: the {kind} {} has its name",

@@ -34,7 +34,7 @@ pub(super) struct GalleyOptions {
 /// Facts about the environment that defaults depend on.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself")]
-struct Place {
+struct HostEnvironment {
     is_pod: bool,
     has_embedded: bool,
     has_certificate: bool,
@@ -47,14 +47,14 @@ impl GalleyOptions {
     /// The flags contradict each other.
     pub(super) fn new(flags: &GalleyFlags, shared: &Shared) -> Result<Self, Failure> {
         let (chain, key) = certificate(flags);
-        let place = Place {
+        let environment = HostEnvironment {
             is_pod: Access::in_cluster(),
             has_embedded: Path::new(EMBEDDED).exists(),
             has_certificate: chain.exists() && key.exists(),
             is_together: shared.rules().is_some(),
         };
-        let this = Self::of(flags, place)?;
-        for message in without_effect(flags, place.is_pod) {
+        let this = Self::of(flags, environment)?;
+        for message in without_effect(flags, environment.is_pod) {
             warn!("{message}");
         }
         match flags.webhook.enable_validation {
@@ -62,7 +62,7 @@ impl GalleyOptions {
                 "validation is off: there is no certificate at {}",
                 chain.display()
             ),
-            Some(false) if keeps_configuration(flags, place.is_pod) => {
+            Some(false) if keeps_configuration(flags, environment.is_pod) => {
                 info!("keeping no webhook configuration: --enable-validation is false");
             }
             None | Some(_) => {}
@@ -70,10 +70,11 @@ impl GalleyOptions {
         Ok(this)
     }
 
-    fn of(flags: &GalleyFlags, place: Place) -> Result<Self, Failure> {
-        let from = from(flags, place)?;
+    fn of(flags: &GalleyFlags, environment: HostEnvironment) -> Result<Self, Failure> {
+        let from = from(flags, environment)?;
         let wanted = flags.webhook.enable_validation;
-        let possible = place.has_certificate || place.is_together || flags.webhook.self_signed;
+        let possible =
+            environment.has_certificate || environment.is_together || flags.webhook.self_signed;
         let validation = wanted.unwrap_or(possible || !matches!(from, From::Files(_)));
         if !validation && matches!(from, From::Nowhere) {
             return Err(Failure::config(
@@ -88,9 +89,9 @@ impl GalleyOptions {
     }
 }
 
-fn from(flags: &GalleyFlags, place: Place) -> Result<From, Failure> {
+fn from(flags: &GalleyFlags, environment: HostEnvironment) -> Result<From, Failure> {
     let is_given = |path: &Path| !path.as_os_str().is_empty();
-    if !flags.mcp.enable_server && !place.is_together {
+    if !flags.mcp.enable_server && !environment.is_together {
         return Ok(From::Nowhere);
     }
     if is_given(&flags.config_path) {
@@ -102,10 +103,10 @@ fn from(flags: &GalleyFlags, place: Place) -> Result<From, Failure> {
             context: None,
         }));
     }
-    if place.is_pod {
+    if environment.is_pod {
         return Ok(From::Cluster(Access::InCluster));
     }
-    if place.has_embedded {
+    if environment.has_embedded {
         return Ok(From::Files(EMBEDDED.into()));
     }
     Err(Failure::config(
@@ -192,20 +193,20 @@ mod tests {
     use crate::cli::{Action, parse};
     use crate::exit::Exit;
 
-    const NOTHING: Place = Place {
+    const NOTHING: HostEnvironment = HostEnvironment {
         is_pod: false,
         has_embedded: false,
         has_certificate: false,
         is_together: false,
     };
 
-    fn read(line: &str, place: Place) -> Result<(String, bool), String> {
+    fn read(line: &str, environment: HostEnvironment) -> Result<(String, bool), String> {
         let line = format!("gudgeon galley {line}");
         let arguments: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
         let Action::Galley(flags) = parse(&arguments).unwrap().action else {
             panic!("{line}")
         };
-        let options = GalleyOptions::of(&flags, place).map_err(|failure| {
+        let options = GalleyOptions::of(&flags, environment).map_err(|failure| {
             assert_eq!(failure.exit, Exit::Config);
             failure.message
         })?;
@@ -220,21 +221,21 @@ mod tests {
 
     #[test]
     fn flags_and_the_place_choose_the_source() {
-        let pod = Place {
+        let pod = HostEnvironment {
             is_pod: true,
             has_embedded: true,
             has_certificate: true,
             ..NOTHING
         };
-        let together = Place {
+        let together = HostEnvironment {
             is_together: true,
             ..NOTHING
         };
-        let edge = Place {
+        let edge = HostEnvironment {
             has_embedded: true,
             ..NOTHING
         };
-        for (line, place, from, validation) in [
+        for (line, environment, from, validation) in [
             ("--configPath /c --kubeconfig /k", pod, "/c", true),
             ("--configPath /c", NOTHING, "/c", false),
             ("--configPath /c --enable-validation", NOTHING, "/c", true),
@@ -268,7 +269,7 @@ mod tests {
                 true,
             ),
         ] {
-            let read = read(line, place);
+            let read = read(line, environment);
             assert_eq!(read, Ok((from.to_owned(), validation)), "{line}");
         }
     }

@@ -22,7 +22,7 @@ use transform::ingress::{self, Changes, GATEWAYS, Ingresses, Settings, VIRTUAL_S
 use transform::services::Services;
 use transform::{Key, Mesh, TransformSource};
 
-use super::generated::{Checked, Origins, hidden, warned};
+use super::generated::{Checked, Origins, shadowed_finding, warned};
 use super::synthetic::SyntheticEntries;
 
 /// The one resource of the mesh configuration.
@@ -80,15 +80,15 @@ pub(super) struct Processing {
     services: Services,
     entries: SyntheticEntries,
     ingresses: Ingresses,
-    made: BTreeMap<EntryId, Checked>,
+    generated: BTreeMap<EntryId, Checked>,
     /// All objects of the session's begin are applied, and what follows from them was made once.
     has_made_all_once: bool,
     /// The objects of the last session, until this one has generated its own.
     before: GeneratedObjects,
     /// User-written objects with names that could be generated: they take precedence.
-    written: BTreeSet<EntryId>,
-    /// Generated objects that those hide, by their findings.
-    hidden: BTreeMap<EntryId, ingress::Finding>,
+    user_objects: BTreeSet<EntryId>,
+    /// Generated objects that those shadow, by their findings.
+    shadowed: BTreeMap<EntryId, ingress::Finding>,
     /// Findings may be others than at the last call of [`Self::take_news`].
     has_news: bool,
 }
@@ -109,11 +109,11 @@ impl Processing {
             services: Services::default(),
             entries: SyntheticEntries::default(),
             ingresses: Ingresses::new(Settings::new(mesh, domain)),
-            made: BTreeMap::new(),
+            generated: BTreeMap::new(),
             has_made_all_once: false,
             before: GeneratedObjects::default(),
-            written: BTreeSet::new(),
-            hidden: BTreeMap::new(),
+            user_objects: BTreeSet::new(),
+            shadowed: BTreeMap::new(),
             has_news: false,
         }
     }
@@ -129,7 +129,7 @@ impl Processing {
     pub(super) fn served(self) -> GeneratedObjects {
         // Those of the last session are still there if this one has ended before it had generated its own.
         let mut served = self.before;
-        served.checked.extend(self.made);
+        served.checked.extend(self.generated);
         served.entries.extend(self.entries.into_served());
         served
     }
@@ -137,14 +137,14 @@ impl Processing {
     /// Iterates over the generated objects that are not valid, each with the origin of its first Ingress, and the entries that
     /// cannot be made.
     pub(super) fn refused(&self, origins: &Origins) -> impl Iterator<Item = Refused> {
-        let made = self.made.iter();
-        let refused = made.filter_map(|(id, checked)| checked.refused(id, origins));
+        let generated = self.generated.iter();
+        let refused = generated.filter_map(|(id, checked)| checked.refused(id, origins));
         refused.chain(self.entries.refused())
     }
 
     /// Iterates over the warnings about Ingresses.
     pub(super) fn warned(&self, origins: &Origins) -> impl Iterator<Item = Warned> {
-        let findings = self.ingresses.findings().chain(self.hidden.values());
+        let findings = self.ingresses.findings().chain(self.shadowed.values());
         findings.map(|finding| warned(finding, origins))
     }
 
@@ -255,14 +255,14 @@ impl Processing {
             return;
         }
         let (namespace, name) = id.name.split_once('/').unwrap_or(("", &id.name));
-        // `written` decides whether the generated object of that name is hidden.
+        // `user_objects` decides whether the generated object of that name is shadowed.
         self.ingresses
             .invalidate(id.collection, &Key::new(namespace, name));
         // `make` publishes the generated version again, whatever the publisher has.
-        self.made.remove(id);
+        self.generated.remove(id);
         match is_there {
-            true => self.written.insert(id.clone()),
-            false => self.written.remove(id),
+            true => self.user_objects.insert(id.clone()),
+            false => self.user_objects.remove(id),
         };
     }
 
@@ -288,31 +288,31 @@ impl Processing {
         let Changes { generated, removed } = self.ingresses.changes_until(&|| true, &port);
         for (collection, key) in removed {
             let id = id_of(collection, &key);
-            self.hidden.remove(&id);
+            self.shadowed.remove(&id);
             // The publisher may have a user's object of that name.
-            if self.made.remove(&id).is_some() {
+            if self.generated.remove(&id).is_some() {
                 publisher.remove(now, id.collection, &id.name);
             }
         }
-        for made in generated {
-            let id = id_of(made.collection, &made.key);
-            if self.written.contains(&id) {
-                let finding = hidden(&made, &id);
-                self.hidden.insert(id, finding);
+        for object in generated {
+            let id = id_of(object.collection, &object.key);
+            if self.user_objects.contains(&id) {
+                let finding = shadowed_finding(&object, &id);
+                self.shadowed.insert(id, finding);
                 continue;
             }
-            self.hidden.remove(&id);
-            let known = self.made.remove(&id);
+            self.shadowed.remove(&id);
+            let known = self.generated.remove(&id);
             let checked = match known.or_else(|| self.before.checked.remove(&id)) {
                 // An unchanged object is not validated again.
-                Some(known) if known.made == made => known,
-                known => Checked::new(made, known.and_then(|known| known.served)),
+                Some(known) if known.object == object => known,
+                known => Checked::new(object, known.and_then(|known| known.served)),
             };
             match &checked.served {
                 Some(resource) => publisher.set(now, id.collection, Arc::clone(resource)),
                 None => publisher.remove(now, id.collection, &id.name),
             };
-            self.made.insert(id, checked);
+            self.generated.insert(id, checked);
         }
     }
 }
@@ -320,8 +320,8 @@ impl Processing {
 #[cfg(test)]
 impl Processing {
     /// Returns the number of objects that were generated of Ingresses.
-    pub(super) fn made_count(&self) -> usize {
-        self.made.len()
+    pub(super) fn generated_count(&self) -> usize {
+        self.generated.len()
     }
 }
 
@@ -792,7 +792,7 @@ mod tests {
             .processing
             .work(now, publisher, &|| count() > unpublished);
         assert_eq!(progress, Progress::Generating);
-        assert_eq!(play.processing.made_count(), 1);
+        assert_eq!(play.processing.generated_count(), 1);
     }
 
     #[test]

@@ -78,12 +78,13 @@ impl Role for Galley {
         let files = Arc::<FileStates>::default();
         let peers = Peers::new("galley");
         peers.register(&mut registry);
-        let streams = match options.from {
-            From::Files(_) | From::Cluster(_) if options.server => {
+        let has_streams = options.server && !matches!(options.from, From::Nowhere);
+        let streams = match has_streams {
+            true => {
                 let self_signed = flags.webhook.self_signed;
                 Some(BoundStreams::new(&flags.mcp, self_signed, &files)?)
             }
-            From::Nowhere | From::Files(_) | From::Cluster(_) => None,
+            false => None,
         };
         let webhook = match options.validation {
             true => {
@@ -107,12 +108,7 @@ impl Role for Galley {
         .await?;
         let (webhook, validation) = webhook.unzip();
         let validation = validation.flatten();
-        let (probes, started) = oneshot::channel::<Probes>();
-        shared.at_end(async move {
-            if let Ok(probes) = started.await {
-                probes.stop().await;
-            }
-        });
+        let probes = stop_probes_at_end(shared);
         info!("gudgeon {VERSION} ({REVISION}) galley");
         Ok(Self {
             flags: flags.clone(),
@@ -177,6 +173,17 @@ impl Role for Galley {
         while serving.join_next().await.is_some() {}
         Ok(())
     }
+}
+
+/// Stops the probes at the end of the process, once they have been sent.
+fn stop_probes_at_end(shared: &Shared) -> oneshot::Sender<Probes> {
+    let (probes, started) = oneshot::channel::<Probes>();
+    shared.at_end(async move {
+        if let Ok(probes) = started.await {
+            probes.stop().await;
+        }
+    });
+    probes
 }
 
 /// SIGUSR1 requests to read everything again, too, as in Galley.

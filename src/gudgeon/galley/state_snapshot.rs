@@ -38,7 +38,7 @@ pub(super) struct StateSnapshot {
     pub(super) stale: Option<(Duration, String)>,
     pub(super) report: Arc<ConfigReport>,
     /// The report about generated objects, which is usually small.
-    pub(super) made: ConfigReport,
+    pub(super) generated: ConfigReport,
     /// The newest of each group.
     pub(super) published: Vec<Published>,
     pub(super) counts: BTreeMap<Group, u64>,
@@ -49,12 +49,12 @@ pub(super) struct StateSnapshot {
 impl StateSnapshot {
     /// Iterates over the objects that are not served as written.
     pub(super) fn refused(&self) -> impl Iterator<Item = &Refused> {
-        self.report.refused.iter().chain(&self.made.refused)
+        self.report.refused.iter().chain(&self.generated.refused)
     }
 
     /// Iterates over the objects with warnings, served or not.
     pub(super) fn warned(&self) -> impl Iterator<Item = &Warned> {
-        self.report.warned.iter().chain(&self.made.warned)
+        self.report.warned.iter().chain(&self.generated.warned)
     }
 
     /// Returns the number of publishes of a group.

@@ -1,5 +1,5 @@
-//! Certificates of a port with client certificates, and their rotation: three files, read once they exist, and again when
-//! they change. Until then the port is closed.
+//! Reloads the certificates of a port that requires client certificates: three files, read once they exist, and again when they
+//! change. The port is closed until they exist.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl ReloadFiles for RotatedCertificates {
             Ok(files) if self.loaded.as_ref() == Some(&files) => {
                 // The files in use are back, so the next failure is a new one and is logged.
                 self.failed = 0;
-                self.tell(None);
+                self.report_state(None);
                 None
             }
             Ok(files) => match self.certificates.acceptor(&files) {
@@ -107,7 +107,7 @@ impl ReloadFiles for RotatedCertificates {
 }
 
 impl RotatedCertificates {
-    fn tell(&mut self, error: Option<String>) {
+    fn report_state(&mut self, error: Option<String>) {
         self.state.error = error;
         if let Some(states) = &self.states {
             states.put(NAME, self.state.clone());
@@ -121,7 +121,7 @@ impl RotatedCertificates {
         self.failed = 0;
         self.refused = None;
         self.state.good += 1;
-        self.tell(None);
+        self.report_state(None);
         let chain = self.certificates.chain.display();
         let what = match before {
             None => "are there",
@@ -137,7 +137,7 @@ impl RotatedCertificates {
             self.state.broken += 1;
             self.refused = Some(digest);
         }
-        self.tell(Some(cause.to_owned()));
+        self.report_state(Some(cause.to_owned()));
         if should_log_repeat(self.failed) {
             let chain = self.certificates.chain.display();
             error!(
@@ -152,7 +152,7 @@ impl RotatedCertificates {
         self.failed += 1;
         // A mesh without certificates has none that are broken.
         if self.loaded.is_some() || self.refused.is_some() {
-            self.tell(Some(cause.to_owned()));
+            self.report_state(Some(cause.to_owned()));
         }
         // Retries come each second, so only the first failure is logged.
         if self.failed == 1 && self.current.borrow().is_none() {

@@ -194,7 +194,7 @@ impl Accept for GrpcPort {
             descriptors::streams().acquire_owned().await,
         ];
         // Until a slot is free or its holder is due, the next client waits in the kernel's queue.
-        self.common.idle.room().await;
+        self.common.idle.ready().await;
         let (stream, address) = self.port.listener.accept().await?;
         Ok((stream, address, places))
     }
@@ -361,24 +361,14 @@ impl IdleTimer {
 async fn serve(stream: Stream, peer: Peer, mut idle_timer: IdleTimer, common: &Common) {
     let options = common.options;
     let mut shutdown = common.shutdown.clone();
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .max_header_list_size(HEAD_BYTES)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_streams(options.streams)
-        .max_frame_size(FRAME_BYTES)
-        .max_send_buf_size(WRITTEN_AHEAD)
-        .keep_alive_interval(options.interval)
-        .keep_alive_timeout(options.timeout);
     let peer = Arc::new(peer);
     let service = service_fn(|request| {
         peer.request_received();
         let answer = common.calls.answer(&peer, request);
         async move { Ok::<_, std::convert::Infallible>(answer) }
     });
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let http2 = options.http2();
+    let mut connection = pin!(http2.serve_connection(TokioIo::new(stream), service));
     let old = options.end_of_life().map(|age| Instant::now() + age);
     let mut goaway_sent_at: Option<Instant> = None;
     loop {
@@ -389,12 +379,6 @@ async fn serve(stream: Stream, peer: Peer, mut idle_timer: IdleTimer, common: &C
             Some(sent_at) => Some(sent_at + GOAWAY_GRACE),
             None => idle.into_iter().chain(old).min(),
         };
-        let due = async {
-            match next {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             // The result is the client's concern.
             _ended = connection.as_mut() => return,
@@ -404,7 +388,7 @@ async fn serve(stream: Stream, peer: Peer, mut idle_timer: IdleTimer, common: &C
                 idle_timer.turns(&peer);
                 continue;
             }
-            () = due => {
+            () = sleep_until(next) => {
                 if goaway_sent_at.is_some() {
                     return;
                 }
@@ -425,7 +409,31 @@ async fn serve(stream: Stream, peer: Peer, mut idle_timer: IdleTimer, common: &C
     }
 }
 
+/// Sleeps until then; for ever without a time.
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
 impl ConnectionOptions {
+    /// Returns the settings of HTTP/2: windows, limits and keepalive.
+    fn http2(&self) -> http2::Builder<TokioExecutor> {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .max_header_list_size(HEAD_BYTES)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_concurrent_streams(self.streams)
+            .max_frame_size(FRAME_BYTES)
+            .max_send_buf_size(WRITTEN_AHEAD)
+            .keep_alive_interval(self.interval)
+            .keep_alive_timeout(self.timeout);
+        builder
+    }
+
     /// Returns the age limit, with jitter.
     fn end_of_life(&self) -> Option<Duration> {
         self.age.filter(|age| !age.is_zero()).map(jittered)

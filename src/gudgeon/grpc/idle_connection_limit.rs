@@ -104,7 +104,7 @@ impl IdleConnectionLimit {
 
     /// Returns when another connection may be accepted: a slot is free, or a connection has used up its grace period.
     /// Cancel-safe.
-    pub(super) async fn room(&self) {
+    pub(super) async fn ready(&self) {
         loop {
             let changed = self.changed.notified();
             {
@@ -236,7 +236,7 @@ mod tests {
         speaking.reaches(ConnectionProgress::Speaking);
         limit.members().turn += 100;
         let silent = enter(&limit, "10.0.0.1");
-        limit.room().await;
+        limit.ready().await;
         let last = enter(&limit, "10.0.0.1");
         assert!(!is_evicted(&silent) && !is_evicted(&speaking) && !is_evicted(&known));
         // Connections whose time is over go before the others; known ones go last.
@@ -247,7 +247,7 @@ mod tests {
         let another = enter(&limit, "10.0.0.1");
         assert!(is_evicted(&silent) && !is_evicted(&last) && !is_evicted(&known));
         drop((next, another));
-        limit.room().await;
+        limit.ready().await;
         drop((known, last));
         assert!(limit.members().all.is_empty());
     }
@@ -258,7 +258,7 @@ mod tests {
         let mut slots = Vec::new();
         let begun = Instant::now();
         for at in 0..20 {
-            limit.room().await;
+            limit.ready().await;
             slots.push(enter(&limit, &format!("10.0.0.{at}")));
         }
         assert!(
@@ -270,7 +270,7 @@ mod tests {
         slots[19].reaches(ConnectionProgress::Speaking);
         slots[18].reaches(ConnectionProgress::Speaking);
         let waits = Instant::now();
-        limit.room().await;
+        limit.ready().await;
         assert!(
             waits.elapsed() >= Duration::from_millis(800),
             "{:?}",
@@ -278,7 +278,7 @@ mod tests {
         );
         let waits = tokio::spawn({
             let limit = Arc::clone(&limit);
-            async move { limit.room().await }
+            async move { limit.ready().await }
         });
         slots.clear();
         waits.await.unwrap();
@@ -311,7 +311,7 @@ mod tests {
             slot
         });
         let next = tokio::spawn(async move {
-            limit.room().await;
+            limit.ready().await;
             enter(&limit, "10.0.0.2")
         });
         let slot = handshake.await.unwrap();

@@ -97,7 +97,7 @@ impl PartialMessage {
         }
         let (id, evicted) = {
             let mut state = budget.limit.state();
-            state.make_room(budget, bytes, most)?;
+            state.evict_for(budget, bytes, most)?;
             let id = state.next;
             state.next += 1;
             state.bytes += bytes;
@@ -128,8 +128,8 @@ impl PartialMessage {
         let has = has.ok_or_else(evicted_status)?;
         let more = bytes.saturating_sub(has);
         if more > 0 {
-            state.make_room(&self.budget, more, most)?;
-            // `make_room` evicts messages of other networks only, so this entry is still there.
+            state.evict_for(&self.budget, more, most)?;
+            // `evict_for` evicts messages of other networks only, so this entry is still there.
             if let Some(entry) = state.all.get_mut(&self.id) {
                 entry.bytes += more;
                 state.bytes += more;
@@ -150,7 +150,8 @@ pub(super) fn evicted_status() -> Status {
 }
 
 impl PartialMessages {
-    fn make_room(
+    /// Evicts messages of networks with a larger share until `more` bytes fit.
+    fn evict_for(
         &mut self,
         budget: &Arc<ConnectionBudget>,
         more: usize,

@@ -10,7 +10,7 @@ use crate::admission::{MESSAGE_BYTES, Recent, TEXT_BYTES, micros};
 use crate::log;
 
 /// Decisions that are remembered.
-const KEPT: usize = 200;
+const MAX_DECISIONS: usize = 200;
 /// Minutes that are drawn.
 pub(crate) const MINUTES: usize = 60;
 
@@ -107,7 +107,7 @@ pub(crate) type MinuteCounts = [u64; 3];
 /// The last decisions. A copy shares each of them: pages are made of one, so that no review waits for them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InjectionDecisions {
-    last: Recent<Arc<InjectionDecision>, KEPT>,
+    last: Recent<Arc<InjectionDecision>, MAX_DECISIONS>,
     /// Minutes since 1970, with their counts, the newest last.
     minutes: VecDeque<(u64, MinuteCounts)>,
 }
@@ -200,7 +200,7 @@ mod tests {
         for second in 0..250 {
             all.add(decision(second, InjectionOutcome::Injected));
         }
-        assert_eq!(all.newest().count(), KEPT);
+        assert_eq!(all.newest().count(), MAX_DECISIONS);
         let newest = all.newest().next().unwrap().json();
         assert_eq!(newest["time"], "1970-01-01T00:04:09.000000Z");
         assert_eq!(newest["uid"].as_str().unwrap().len(), 256);

@@ -84,6 +84,21 @@ enum LoadOutcome {
 }
 
 impl ConfigurationText {
+    /// Reads a file, which must be there and in UTF-8.
+    async fn open(source: Source, named: FlaggedFile) -> Result<Self, String> {
+        let mut file = ReloadedFile::new(named, AtStart::Optional);
+        let read = file.changed().await;
+        let text = read.unwrap_or_else(|| Err("not read".to_owned()));
+        let text = text.and_then(utf8);
+        let text = text.map_err(|cause| file.named().line(&cause))?;
+        Ok(Self {
+            source,
+            file,
+            good: Some(text),
+            candidate: None,
+        })
+    }
+
     /// Returns true if the candidate is to be loaded though no other text has changed.
     fn is_due(&self) -> bool {
         self.candidate
@@ -123,21 +138,9 @@ impl<E: ActiveConfiguration> Files<E> {
         ];
         let mut texts = Vec::new();
         for (source, named) in named {
-            let Some(named) = named else { continue };
-            let mut file = ReloadedFile::new(named, AtStart::Optional);
-            let text = file
-                .changed()
-                .await
-                .unwrap_or_else(|| Err("not read".to_owned()));
-            let text = text
-                .and_then(utf8)
-                .map_err(|cause| file.named().line(&cause))?;
-            texts.push(ConfigurationText {
-                source,
-                file,
-                good: Some(text),
-                candidate: None,
-            });
+            if let Some(named) = named {
+                texts.push(ConfigurationText::open(source, named).await?);
+            }
         }
         let (engine, warnings) = load::<E>(&texts, None, &wanted.parameters).map_err(|broken| {
             let text = texts.iter().find(|text| text.source == broken.source);

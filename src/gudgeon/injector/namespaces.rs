@@ -13,7 +13,7 @@ const VARIABLE: &str = "PLATFORM";
 const OPENSHIFT: &str = "openshift";
 
 /// Returns true if the pods are OpenShift's.
-pub(super) fn wanted() -> bool {
+pub(super) fn are_openshift() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|platform| platform == OPENSHIFT)
 }
 

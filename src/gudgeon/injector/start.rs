@@ -92,7 +92,7 @@ impl<E: ActiveConfiguration> Injector<E> {
         let access = kubernetes::access(flags);
         // Also for the configurations of other webhooks behind the same certificate.
         let keeps = flags.reconcile_webhook_config || shared.rules().is_some();
-        let wanted = wanted(flags, parameters, keeps && access.is_some())?;
+        let wanted = files_to_load(flags, parameters, keeps && access.is_some())?;
         if flags.ca_out.is_some() && !flags.self_signed && wanted.ca.is_none() {
             warn!("ignoring --caOut: no CA is in use without --selfSigned or a cluster");
         }
@@ -241,7 +241,7 @@ pub(crate) fn native(setting: NativeSetting) -> NativeSidecars {
     }
 }
 
-fn wanted(
+fn files_to_load(
     flags: &InjectorFlags,
     parameters: Parameters,
     keeps: bool,
@@ -336,7 +336,7 @@ fn start_cluster_tasks<E: ActiveConfiguration>(
     loops: &mut JoinSet<()>,
 ) -> Option<ReconcilerHandle> {
     let auto = flags.native_sidecars == NativeSetting::Auto;
-    let openshift = namespaces::wanted();
+    let openshift = namespaces::are_openshift();
     let Some((access, clusters)) = cluster else {
         if flags.reconcile_webhook_config {
             info!("keeping no CA bundle: not in a cluster, and no --kubeconfig");

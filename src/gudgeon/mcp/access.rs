@@ -143,7 +143,7 @@ pub(super) fn follow(
         state,
         states,
     };
-    file.tell();
+    file.report_state();
     tokio::spawn(run_reload_loop(watcher, file));
     Ok(watched)
 }
@@ -176,7 +176,7 @@ impl ReloadFiles for AccessFile {
                 self.state.broken += 1;
             }
         }
-        self.tell();
+        self.report_state();
         // A read that hangs is repeated soon; other errors wait for a change of the file.
         hangs.then_some(INTERVALS.degraded)
     }
@@ -195,7 +195,7 @@ impl ReloadFiles for AccessFile {
 
 impl AccessFile {
     /// Reports the state, unless there never was such a file.
-    fn tell(&self) {
+    fn report_state(&self) {
         let is_known = self.state.good + self.state.broken > 0;
         if let Some(states) = self.states.as_ref().filter(|_| is_known) {
             states.put(FLAG, self.state.clone());

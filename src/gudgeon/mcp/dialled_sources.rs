@@ -46,14 +46,14 @@ struct DialledSource {
     is_open: bool,
 }
 
-/// The place of a stream among the sources that dial; it ends with the stream.
-pub(super) struct DialledPlace {
+/// The slot of a stream among the sources that dial; it ends with the stream.
+pub(super) struct DialledSlot {
     sources: Arc<DialledSources>,
     id: u64,
     pub(super) objects: Arc<SourceObjects>,
 }
 
-impl Drop for DialledPlace {
+impl Drop for DialledSlot {
     fn drop(&mut self) {
         self.sources.close(self.id);
     }
@@ -90,7 +90,7 @@ impl DialledSources {
     }
 
     /// Begins a stream, with the objects of one that has ended if there are any. `None`: there are too many.
-    pub(super) fn open(self: &Arc<Self>) -> Option<DialledPlace> {
+    pub(super) fn open(self: &Arc<Self>) -> Option<DialledSlot> {
         let mut state = self.state();
         if state.sources.iter().all(|source| source.is_open) {
             if state.sources.len() >= STREAMS {
@@ -100,7 +100,7 @@ impl DialledSources {
         }
         let source = state.sources.iter_mut().find(|source| !source.is_open)?;
         source.is_open = true;
-        Some(DialledPlace {
+        Some(DialledSlot {
             sources: Arc::clone(self),
             id: source.id,
             objects: Arc::clone(&source.objects),
@@ -291,11 +291,11 @@ mod tests {
     }
 
     /// A source sends letters, and `-` before those that are gone.
-    fn send(place: &DialledPlace, text: &str, is_all: bool) {
-        send_created(place, text, is_all, None);
+    fn send(slot: &DialledSlot, text: &str, is_all: bool) {
+        send_created(slot, text, is_all, None);
     }
 
-    fn send_created(place: &DialledPlace, text: &str, is_all: bool, created: Option<i64>) {
+    fn send_created(slot: &DialledSlot, text: &str, is_all: bool, created: Option<i64>) {
         let kind = named("networking.istio.io", "Sidecar").unwrap();
         let object = Object::of_resource(kind, "n/a", Bytes::new()).unwrap();
         let object = Arc::new(ReceivedObject {
@@ -314,8 +314,8 @@ mod tests {
             removed: removed.chars().map(name).collect(),
             refused: Vec::new(),
         };
-        place.objects.synced.fetch_or(is_all, Ordering::Relaxed);
-        (place.objects.apply)(&[changes]);
+        slot.objects.synced.fetch_or(is_all, Ordering::Relaxed);
+        (slot.objects.apply)(&[changes]);
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn the_last_change_of_any_stream_holds() {
         let play = Play::new();
-        let send = |place: &DialledPlace, created| send_created(place, "x", true, Some(created));
+        let send = |slot: &DialledSlot, created| send_created(slot, "x", true, Some(created));
         let a = play.sources.open().unwrap();
         send(&a, 1);
         let b = play.sources.open().unwrap();

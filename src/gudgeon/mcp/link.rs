@@ -1,4 +1,4 @@
-//! One source that this program dials, again and again, as long as its objects are wanted.
+//! Dials one source, with backoff, for as long as the mesh configuration names it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -134,7 +134,7 @@ impl Link {
             peer: Arc::new(Peer::new(Address::Dialled(self.name.clone()), None)),
             access: None,
             shutdown: None,
-            _place: None,
+            _slot: None,
         };
         let (status, has_received) = stream.run().await;
         // A stream that received a response was no failure, so the count of failures begins anew.

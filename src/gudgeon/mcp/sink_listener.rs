@@ -57,7 +57,7 @@ impl Calls for SinkService {
         if let Some(answer) = self.guard.refuses(peer) {
             return answer;
         }
-        let Some(place) = self.sources.open() else {
+        let Some(slot) = self.sources.open() else {
             let message = format!("there are {STREAMS} streams already");
             return refused(&Status::resource_exhausted(message));
         };
@@ -67,14 +67,14 @@ impl Calls for SinkService {
             info!("source {} connected{more}", peer.address);
         }
         let stream = SinkStream {
-            objects: Arc::clone(&place.objects),
+            objects: Arc::clone(&slot.objects),
             peers: Arc::clone(&self.peers),
             inbound: Inbound::of(peer, request.into_body(), self.bounds),
             sender,
             peer: Arc::clone(peer),
             access: self.guard.access.clone(),
             shutdown: Some(self.shutdown.clone()),
-            _place: Some(place),
+            _slot: Some(slot),
         };
         tokio::spawn(stream.run());
         answer

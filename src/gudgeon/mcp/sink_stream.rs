@@ -16,7 +16,7 @@ use tonic::Status;
 use tracing::{info, warn};
 
 use super::access::{CurrentList, REFUSED, is_allowed, list_changed};
-use super::dialled_sources::DialledPlace;
+use super::dialled_sources::DialledSlot;
 use super::peers::Peers;
 use super::source_objects::{OpenStream, Reader, ReceivedObject, SourceObjects};
 use crate::clock::Clock;
@@ -43,8 +43,8 @@ pub(super) struct SinkStream<B> {
     pub(super) access: Option<watch::Receiver<Arc<CurrentList>>>,
     /// `None`: the stream is dropped at the end.
     pub(super) shutdown: Option<Shutdown>,
-    /// The stream's place among the sources that have dialled, which ends after all else.
-    pub(super) _place: Option<DialledPlace>,
+    /// The stream's slot among the sources that have dialled, which ends after all else.
+    pub(super) _slot: Option<DialledSlot>,
 }
 
 impl<B> SinkStream<B>

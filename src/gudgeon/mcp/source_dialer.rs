@@ -1,4 +1,4 @@
-//! A sink that is dialled: the source is the client there, and sends a trigger first.
+//! Dials a sink, with backoff (`--sinkAddress`): the source is the client there, and sends a trigger first.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Redacts values in documents and pages that may be keys, tokens or passwords.
+//! Redacts secrets in documents and pages: values that may be keys, tokens or passwords.
 //!
 //! Most kinds have none. A field that may hold one is redacted as a whole, whatever its value: no part of it is known to be
 //! harmless.
@@ -44,13 +44,13 @@ const ENDINGS: [&str; 6] = [
 const PRIVATE: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
 
 /// Normalizes a name for comparison: lower case, letters and digits only.
-fn plain(name: &str) -> String {
+fn normalized(name: &str) -> String {
     let letters = name.chars().filter(char::is_ascii_alphanumeric);
     letters.map(|letter| letter.to_ascii_lowercase()).collect()
 }
 
 fn is_secret(name: &str) -> bool {
-    let name = plain(name);
+    let name = normalized(name);
     NAMES.contains(&name.as_str()) || ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
@@ -60,7 +60,7 @@ const PATHS: [&str; 2] = ["clientsecret", "privatekey"];
 /// Returns true for the path of a key, which is not secret. Any other secret may begin with a slash, too: base64 does.
 fn is_path(name: &str, value: &Value) -> bool {
     let path = |text: &str| text.starts_with('/') && text.len() < 4096;
-    value.as_str().is_some_and(path) && PATHS.contains(&plain(name).as_str())
+    value.as_str().is_some_and(path) && PATHS.contains(&normalized(name).as_str())
 }
 
 /// Redacts secrets anywhere in a document. The depth of nesting was limited when the document was parsed.
@@ -69,9 +69,9 @@ pub(crate) fn redact(value: &mut Value) {
         Value::Object(fields) => {
             let is_pair = is_secret_pair(fields);
             for (name, value) in fields {
-                if is_pair && VALUES.contains(&plain(name).as_str()) {
+                if is_pair && VALUES.contains(&normalized(name).as_str()) {
                     *value = REDACTED.into();
-                } else if plain(name) == "jwks" {
+                } else if normalized(name) == "jwks" {
                     redact_keys(value);
                 } else if name == LAST_APPLIED {
                     // kubectl keeps the whole object as text in this annotation.
@@ -186,7 +186,7 @@ fn has_inline(value: &Value) -> bool {
     match value {
         Value::Object(fields) => fields
             .iter()
-            .any(|(name, value)| INLINE.contains(&plain(name).as_str()) || has_inline(value)),
+            .any(|(name, value)| INLINE.contains(&normalized(name).as_str()) || has_inline(value)),
         Value::Array(items) => items.iter().any(has_inline),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
@@ -215,7 +215,7 @@ fn take_out(value: &mut Value, in_headers: bool, of_handler: bool) -> bool {
     let mut any = false;
     let is_pair = is_secret_pair(fields);
     fields.retain(|name, value| {
-        if is_pair && VALUES.contains(&plain(name).as_str()) {
+        if is_pair && VALUES.contains(&normalized(name).as_str()) {
             any = true;
             return false;
         }
@@ -227,7 +227,7 @@ fn take_out(value: &mut Value, in_headers: bool, of_handler: bool) -> bool {
             }
             return true;
         }
-        let is_named = match plain(name).as_str() {
+        let is_named = match normalized(name).as_str() {
             "jwks" => {
                 any |= public_keys(value);
                 return true;
@@ -298,10 +298,10 @@ fn local_keys(value: &mut Value) -> bool {
     };
     let mut any = false;
     for (name, value) in fields.iter_mut() {
-        any |= plain(name) == "inlinestring" && public_keys(value);
+        any |= normalized(name) == "inlinestring" && public_keys(value);
     }
     let before = fields.len();
-    fields.retain(|name, _| plain(name) != "inlinebytes");
+    fields.retain(|name, _| normalized(name) != "inlinebytes");
     if fields.len() != before {
         fields.insert("inline_string".to_owned(), NO_KEYS.into());
         any = true;
@@ -313,7 +313,7 @@ fn local_keys(value: &mut Value) -> bool {
 fn may_lead_to_secret(path: &str) -> bool {
     let names = path.split(['.', '[', ']', '"']);
     let is_condition = path.contains(".when[");
-    names.map(plain).any(|name| {
+    names.map(normalized).any(|name| {
         name == "jwks"
             || is_secret(&name)
             || is_condition && matches!(name.as_str(), "values" | "notvalues")

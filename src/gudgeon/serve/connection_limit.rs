@@ -1,4 +1,4 @@
-//! The connections of one listener: a fixed number of slots, and the choice of the one to evict.
+//! The connection limit of one listener: a fixed number of slots, and the choice of the connection to evict.
 //!
 //! Clients without an answered request are evicted first; then established ones with a request that does not arrive; then idle
 //! ones; and last the busy ones of an address with more than a quarter of all slots. Within each group the address with the most
@@ -73,7 +73,7 @@ impl ConnectionLimit {
     }
 
     /// Returns when another connection may be accepted: a slot is free, or a connection can be evicted.
-    pub(super) async fn room(&self) {
+    pub(super) async fn ready(&self) {
         loop {
             let moved = self.moved.notified();
             {
@@ -286,10 +286,10 @@ mod tests {
         answered(&last);
         last.begin();
         assert!(!asked_to_leave(&busy) && !asked_to_leave(&younger));
-        let wait = tokio::time::timeout(Duration::from_secs(1), connection_limit.room());
+        let wait = tokio::time::timeout(Duration::from_secs(1), connection_limit.ready());
         assert!(wait.await.is_err(), "all are busy");
         last.end();
-        connection_limit.room().await;
+        connection_limit.ready().await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -302,7 +302,7 @@ mod tests {
         moves.begin();
         tokio::time::advance(Duration::from_secs(1)).await;
         moves.moved();
-        connection_limit.room().await;
+        connection_limit.ready().await;
         let comes = enter(&connection_limit);
         assert!(asked_to_leave(&slow) && !asked_to_leave(&moves) && !asked_to_leave(&known));
         tokio::time::advance(Duration::from_secs(1)).await;
@@ -331,7 +331,7 @@ mod tests {
         let [_, moves] = &all;
         moves.moved();
         let start = Instant::now();
-        connection_limit.room().await;
+        connection_limit.ready().await;
         assert!(start.elapsed() <= STALLED);
         let _comes = enter(&connection_limit);
         let [stalled, moves] = &all;
@@ -355,7 +355,7 @@ mod tests {
         let mut others = Vec::new();
         // An address keeps a quarter of the slots.
         for last in 3..8 {
-            while tokio::time::timeout(CHECK_INTERVAL, connection_limit.room())
+            while tokio::time::timeout(CHECK_INTERVAL, connection_limit.ready())
                 .await
                 .is_err()
             {
@@ -370,7 +370,7 @@ mod tests {
         }
         assert_eq!(gone(), 5);
         assert!(start.elapsed() >= LONG && !asked_to_leave(&server));
-        let wait = tokio::time::timeout(LONG, connection_limit.room());
+        let wait = tokio::time::timeout(LONG, connection_limit.ready());
         assert!(
             wait.await.is_err(),
             "all are busy, and nobody has more than his share"

@@ -47,7 +47,7 @@ pub(crate) use network::network;
 pub(crate) use query::{Query, percent_decoded};
 pub(crate) use request_limit::{Permit, RequestLimit, RequestProgress};
 pub(crate) use routes::Routes;
-pub(crate) use shared::{AnswerPriority, SharedAnswers, WantedAnswer};
+pub(crate) use shared::{AnswerPriority, RequestedAnswer, SharedAnswers};
 pub(crate) use shutdown::{Shutdown, ShutdownStage};
 pub(crate) use worker::Worker;
 
@@ -135,7 +135,7 @@ impl<S: Service> Accept for HttpPort<S> {
 
     /// If requests in work take all places, the next connection waits in the kernel's queue.
     async fn accept(&self) -> std::io::Result<Self::Accepted> {
-        self.connection_limit.room().await;
+        self.connection_limit.ready().await;
         // The semaphore is never closed.
         let open = Arc::clone(&self.open).acquire_owned().await.ok();
         let (stream, peer) = self.listener.accept().await?;

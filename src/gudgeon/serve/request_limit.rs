@@ -79,15 +79,15 @@ struct WaitingRequest {
     permit: oneshot::Sender<Permit>,
 }
 
-/// The place of a request that waits, given up when dropped.
+/// The slot of a request that waits, given up when dropped.
 #[derive(Debug)]
-struct WaitingPlace<'a> {
+struct WaitingSlot<'a> {
     request_limit: &'a RequestLimit,
     id: u64,
     permit: oneshot::Receiver<Permit>,
 }
 
-impl Drop for WaitingPlace<'_> {
+impl Drop for WaitingSlot<'_> {
     fn drop(&mut self) {
         self.request_limit.state().waiting.remove(&self.id);
     }
@@ -156,7 +156,7 @@ impl RequestLimit {
         self: &Arc<Self>,
         connection: &Arc<Connection>,
     ) -> Result<Permit, Rejected> {
-        self.hold(&mut self.state(), connection, self.floor)
+        self.grant(&mut self.state(), connection, self.floor)
     }
 
     /// Acquires a permit for a request whose body will have so many bytes. If the connection is established, the request waits for
@@ -172,14 +172,14 @@ impl RequestLimit {
         if !connection.is_established() {
             return self.acquire(connection);
         }
-        let mut place = {
+        let mut slot = {
             let mut state = self.state();
             let bytes = body.max(self.floor);
             if bytes > state.bytes {
                 return Err(Rejected::Full);
             }
             if state.waiting.is_empty()
-                && let Ok(permit) = self.hold(&mut state, connection, bytes)
+                && let Ok(permit) = self.grant(&mut state, connection, bytes)
             {
                 return Ok(permit);
             }
@@ -190,17 +190,17 @@ impl RequestLimit {
         let deadline = Instant::now() + LONGEST_WAIT;
         while Instant::now() < deadline {
             // A holder becomes stale by time alone, which wakes nobody.
-            let late = tokio::time::timeout(STALE, &mut place.permit);
+            let late = tokio::time::timeout(STALE, &mut slot.permit);
             if let Ok(permit) = late.await {
                 return permit.map_err(|_| Rejected::Full);
             }
             self.admit();
         }
-        place.permit.try_recv().map_err(|_| Rejected::Full)
+        slot.permit.try_recv().map_err(|_| Rejected::Full)
     }
 
     /// Gives a permit for so many bytes to a request, if there is room.
-    fn hold(
+    fn grant(
         self: &Arc<Self>,
         state: &mut PermitState,
         connection: &Arc<Connection>,
@@ -230,14 +230,14 @@ impl RequestLimit {
         })
     }
 
-    /// Enters a request among those that wait. If all places are taken, the newest of the network that has the most leaves for
+    /// Enters a request among those that wait. If all slots are taken, the newest of the network that has the most leaves for
     /// one of a network that has fewer.
     fn enter(
         &self,
         state: &mut PermitState,
         connection: &Arc<Connection>,
         bytes: usize,
-    ) -> Result<WaitingPlace<'_>, Rejected> {
+    ) -> Result<WaitingSlot<'_>, Rejected> {
         if state.waiting.len() >= MAX_WAITING {
             let newest = state.surplus_waiting(connection.network());
             // The task that waits for it gets an error.
@@ -252,7 +252,7 @@ impl RequestLimit {
             permit,
         };
         state.waiting.insert(id, request);
-        Ok(WaitingPlace {
+        Ok(WaitingSlot {
             request_limit: self,
             id,
             permit: receiver,
@@ -271,7 +271,7 @@ impl RequestLimit {
                 let Some(request) = state.waiting.remove(&id) else {
                     break;
                 };
-                match self.hold(&mut state, &request.connection, request.bytes) {
+                match self.grant(&mut state, &request.connection, request.bytes) {
                     Ok(permit) => {
                         if !blocked.is_empty() {
                             state.overtaking.count(request.bytes);
@@ -360,16 +360,16 @@ impl PermitState {
         let shares = self.shares();
         let has = self.holders.get(&own).map_or(0, |holder| holder.bytes);
         let mine = shares.get(&connection.network()).copied();
-        let claim = Claim {
+        let evictor = Evictor {
             connection,
-            all,
-            mine: mine.unwrap_or_default().saturating_sub(has) + all,
+            bytes: all,
+            network_bytes: mine.unwrap_or_default().saturating_sub(has) + all,
             half: self.bytes / 2,
         };
         let others = self.holders.iter().filter(|(id, _)| **id != own);
         let candidates = others.filter_map(|(id, holder)| {
             let theirs = shares.get(&holder.connection.network()).copied();
-            let order = claim.order(holder, theirs.unwrap_or_default(), now)?;
+            let order = evictor.order(holder, theirs.unwrap_or_default(), now)?;
             Some((order, *id, holder.bytes))
         });
         let mut chosen: Vec<_> = candidates.collect();
@@ -390,13 +390,13 @@ impl PermitState {
     }
 }
 
-/// A request that wants room.
-struct Claim<'a> {
+/// The request for which others are evicted.
+struct Evictor<'a> {
     connection: &'a Connection,
     /// Bytes that it will hold.
-    all: usize,
+    bytes: usize,
     /// Bytes that its network will hold.
-    mine: usize,
+    network_bytes: usize,
     /// Half of the bytes of all.
     half: usize,
 }
@@ -411,7 +411,7 @@ struct EvictionOrder {
     moved: Instant,
 }
 
-impl Claim<'_> {
+impl Evictor<'_> {
     /// Returns the place of a request in the order of eviction; `None`: it keeps its permit. `theirs`: the bytes of its network.
     fn order(&self, holder: &Holder, theirs: usize, now: Instant) -> Option<EvictionOrder> {
         if holder.progress == RequestProgress::Working {
@@ -419,17 +419,17 @@ impl Claim<'_> {
         }
         let is_known = self.connection.is_established();
         let is_other = holder.connection.network() != self.connection.network();
-        let has_majority = is_other && theirs > self.half && self.mine <= self.half;
+        let has_majority = is_other && theirs > self.half && self.network_bytes <= self.half;
         let is_stale = holder.is_stale(now);
         let is_established = !is_stale && !has_majority && holder.connection.is_established();
         // A network with more than half takes nothing from another one, established or not.
-        let takes_from_strangers = is_known && (!is_other || self.mine <= self.half);
+        let takes_from_strangers = is_known && (!is_other || self.network_bytes <= self.half);
         // The other network keeps at least as much as the caller then has, so two do not evict each other in turns.
-        let has_more = is_other && theirs.saturating_sub(holder.bytes) >= self.mine;
+        let has_more = is_other && theirs.saturating_sub(holder.bytes) >= self.network_bytes;
         let gives_way = has_majority
             || (takes_from_strangers && !is_established)
             || (is_established == is_known
-                && (is_stale || has_more || holder.bytes / MUCH >= self.all));
+                && (is_stale || has_more || holder.bytes / MUCH >= self.bytes));
         gives_way.then_some(EvictionOrder {
             is_established,
             is_moving: !is_stale,
@@ -570,20 +570,21 @@ mod tests {
     const MORE: Duration = STALE.saturating_add(Duration::from_millis(1));
 
     /// The first `known` of them were answered before.
-    fn lines<const COUNT: usize>(known: usize) -> [Arc<Connection>; COUNT] {
-        lines_of(known, 1)
+    fn connections<const COUNT: usize>(known: usize) -> [Arc<Connection>; COUNT] {
+        connections_of(known, 1)
     }
 
     /// The same of an address.
-    fn lines_of<const COUNT: usize>(known: usize, last: u8) -> [Arc<Connection>; COUNT] {
+    fn connections_of<const COUNT: usize>(known: usize, last: u8) -> [Arc<Connection>; COUNT] {
         let connection_limit = Arc::new(ConnectionLimit::new(COUNT));
         std::array::from_fn(|at| {
             let peer = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 1));
-            let line = Connection::new(peer, ConnectionLimit::enter(&connection_limit, peer.ip()));
+            let connection =
+                Connection::new(peer, ConnectionLimit::enter(&connection_limit, peer.ip()));
             if at < known {
-                line.establish();
+                connection.establish();
             }
-            line
+            connection
         })
     }
 
@@ -593,7 +594,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_known_client_evicts_strangers() {
-        let [known, one, two, three] = lines(1);
+        let [known, one, two, three] = connections(1);
         let request_limit = RequestLimit::new(20, 2);
         let first = request_limit.acquire(&one).unwrap();
         let second = request_limit.acquire(&two).unwrap();
@@ -618,7 +619,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn among_equals_who_does_not_move_gives_way() {
-        let [one, two, three, four] = lines(0);
+        let [one, two, three, four] = connections(0);
         let request_limit = RequestLimit::new(20_000, 2);
         let slow = request_limit.acquire(&one).unwrap();
         let moves = request_limit.acquire(&two).unwrap();
@@ -648,7 +649,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_large_request_gives_way_to_a_small_one() {
-        let [one, two, three, four] = lines(4);
+        let [one, two, three, four] = connections(4);
         let request_limit = RequestLimit::new(40, 8);
         let large = request_limit.acquire(&one).unwrap();
         large.grow(25).unwrap();
@@ -668,7 +669,7 @@ mod tests {
         drop((large, small, third));
         assert_eq!(request_limit.state().free, 40);
         // A request that is worked on is never evicted.
-        let [stranger, _, _, _] = lines(0);
+        let [stranger, _, _, _] = connections(0);
         let working = request_limit.acquire(&stranger).unwrap();
         working.grow(40).unwrap();
         working.begin(RequestProgress::Working).unwrap();
@@ -679,8 +680,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_address_with_the_most_requests_gives_way() {
         for known in [1, 0] {
-            let many: [_; 8] = lines_of(8, 1);
-            let [server] = lines_of(known, 2);
+            let many: [_; 8] = connections_of(8, 1);
+            let [server] = connections_of(known, 2);
             let request_limit = RequestLimit::new(80, 8);
             let mut permits: Vec<_> = many
                 .iter()
@@ -712,13 +713,13 @@ mod tests {
     /// An API server refuses the pod whose review got 429: of 64 bodies of 300 kB at once most used to.
     #[tokio::test(start_paused = true)]
     async fn requests_of_established_clients_wait_for_their_turn() {
-        let lines: [_; 3] = lines(3);
+        let three: [_; 3] = connections(3);
         let request_limit = RequestLimit::new(40, 8);
-        let first = request_limit.acquire_in_turn(&lines[0], 30).await.unwrap();
+        let first = request_limit.acquire_in_turn(&three[0], 30).await.unwrap();
         first.begin(RequestProgress::Queued).unwrap();
         let waits = |at: usize, body: usize| {
-            let (request_limit, line) = (Arc::clone(&request_limit), Arc::clone(&lines[at]));
-            tokio::spawn(async move { request_limit.acquire_in_turn(&line, body).await })
+            let (request_limit, connection) = (Arc::clone(&request_limit), Arc::clone(&three[at]));
+            tokio::spawn(async move { request_limit.acquire_in_turn(&connection, body).await })
         };
         let large = waits(1, 20);
         tokio::task::yield_now().await;
@@ -739,24 +740,30 @@ mod tests {
 
     /// A request of an established connection, of which the body has arrived once it has its permit.
     struct Requester {
-        line: Arc<Connection>,
+        connection: Arc<Connection>,
         request_limit: Arc<RequestLimit>,
     }
 
     impl Requester {
         fn of(request_limit: &Arc<RequestLimit>, last: u8) -> Self {
-            let [line] = lines_of(1, last);
+            let [connection] = connections_of(1, last);
             let request_limit = Arc::clone(request_limit);
             Self {
-                line,
+                connection,
                 request_limit,
             }
         }
 
         async fn wait(&self, body: usize) -> JoinHandle<Permit> {
-            let (request_limit, line) = (Arc::clone(&self.request_limit), Arc::clone(&self.line));
+            let (request_limit, connection) = (
+                Arc::clone(&self.request_limit),
+                Arc::clone(&self.connection),
+            );
             let task = tokio::spawn(async move {
-                let permit = request_limit.acquire_in_turn(&line, body).await.unwrap();
+                let permit = request_limit
+                    .acquire_in_turn(&connection, body)
+                    .await
+                    .unwrap();
                 permit.begin(RequestProgress::Working).unwrap();
                 permit
             });
@@ -835,7 +842,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_request_waits_for_long_and_a_strangers_not_at_all() {
-        let [known, other, stranger] = lines(2);
+        let [known, other, stranger] = connections(2);
         let request_limit = RequestLimit::new(10, 1);
         let working = request_limit.acquire(&known).unwrap();
         working.begin(RequestProgress::Working).unwrap();
@@ -857,7 +864,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_leaves_gives_its_permit_to_the_next() {
-        let [one, two, three] = lines(3);
+        let [one, two, three] = connections(3);
         let request_limit = RequestLimit::new(10, 1);
         let first = request_limit.acquire(&one).unwrap();
         first.begin(RequestProgress::Working).unwrap();
@@ -875,15 +882,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_places_to_wait_are_bounded_and_shared() {
         const MANY: usize = MAX_WAITING + 1;
-        let many: [_; MANY] = lines_of(MANY, 1);
-        let [working] = lines_of(1, 3);
-        let [server] = lines_of(1, 2);
+        let many: [_; MANY] = connections_of(MANY, 1);
+        let [working] = connections_of(1, 3);
+        let [server] = connections_of(1, 2);
         let request_limit = RequestLimit::new(10, 1);
         let first = request_limit.acquire(&working).unwrap();
         first.begin(RequestProgress::Working).unwrap();
-        let wait = |line: &Arc<Connection>| {
-            let (request_limit, line) = (Arc::clone(&request_limit), Arc::clone(line));
-            tokio::spawn(async move { request_limit.acquire_in_turn(&line, 1).await.map(drop) })
+        let wait = |connection: &Arc<Connection>| {
+            let (request_limit, connection) = (Arc::clone(&request_limit), Arc::clone(connection));
+            tokio::spawn(async move {
+                request_limit
+                    .acquire_in_turn(&connection, 1)
+                    .await
+                    .map(drop)
+            })
         };
         let mut all: Vec<_> = many.iter().map(wait).collect();
         tokio::task::yield_now().await;
@@ -902,7 +914,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_kept_connection_that_was_too_slow_is_a_stranger() {
-        let [one, other] = lines(2);
+        let [one, other] = connections(2);
         let request_limit = RequestLimit::new(10, 1);
         let slow = request_limit.acquire(&one).unwrap();
         tokio::time::advance(MORE).await;

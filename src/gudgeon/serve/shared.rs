@@ -15,17 +15,17 @@ use super::{Answer, text};
 /// Requests that wait for an answer. More get 429: half of a listener's slots stay for others, because a waiting request
 /// keeps its slot.
 const WAITING: usize = 32;
-/// Answers that are kept for others.
-const KEPT: usize = 4;
-/// The time for which answers are kept: long enough for all waiting clients, too short for a scrape each minute.
-const KEEP: Duration = Duration::from_secs(5);
+/// The number of cached answers.
+const MAX_CACHED: usize = 4;
+/// The time for which answers are cached: long enough for all waiting clients, too short for a scrape each minute.
+const CACHE_TTL: Duration = Duration::from_secs(5);
 
 /// Answers of one program.
 #[derive(Debug, Default)]
 pub(crate) struct SharedAnswers {
     pages: RenderQueue,
     metrics: RenderQueue,
-    made: Mutex<Vec<CachedAnswer>>,
+    cached: Mutex<Vec<CachedAnswer>>,
 }
 
 /// A queue of requests for one turn.
@@ -54,7 +54,7 @@ pub(crate) enum AnswerPriority {
 
 /// A requested answer.
 #[derive(Debug)]
-pub(crate) struct WantedAnswer {
+pub(crate) struct RequestedAnswer {
     /// Answers of one key are the same, if they are made at the same time.
     pub(crate) key: String,
     /// The number of the state on which the answer depends alone: then it is valid as long as that number is current.
@@ -73,30 +73,30 @@ impl Drop for Waiting<'_> {
 }
 
 impl SharedAnswers {
-    fn made(&self) -> MutexGuard<'_, Vec<CachedAnswer>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cached(&self) -> MutexGuard<'_, Vec<CachedAnswer>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find(&self, wanted: &WantedAnswer, came: Instant) -> Option<Answer> {
-        let made = self.made();
-        let found = made.iter().find(|made| {
-            let same_state = wanted.state.is_some() && made.state == wanted.state;
-            made.key == wanted.key && (same_state || made.begun >= came)
+    fn find(&self, requested: &RequestedAnswer, came: Instant) -> Option<Answer> {
+        let cached = self.cached();
+        let found = cached.iter().find(|one| {
+            let same_state = requested.state.is_some() && one.state == requested.state;
+            one.key == requested.key && (same_state || one.begun >= came)
         });
-        found.map(|made| made.answer.clone())
+        found.map(|one| one.answer.clone())
     }
 
     /// Returns the answer; 500 where making it has panicked.
     pub(crate) async fn respond(
         self: Arc<Self>,
-        wanted: WantedAnswer,
+        requested: RequestedAnswer,
         make: impl FnOnce() -> Answer + Send + 'static,
     ) -> Answer {
         let came = Instant::now();
-        if let Some(answer) = self.find(&wanted, came) {
+        if let Some(answer) = self.find(&requested, came) {
             return answer;
         }
-        let queue = match wanted.priority {
+        let queue = match requested.priority {
             AnswerPriority::People => &self.pages,
             AnswerPriority::Monitoring => &self.metrics,
         };
@@ -107,17 +107,17 @@ impl SharedAnswers {
             return busy();
         }
         let turn = Arc::clone(&queue.turn).lock_owned().await;
-        // The turn before may have made the same answer.
-        if let Some(answer) = self.find(&wanted, came) {
+        // The turn before may have cached the same answer.
+        if let Some(answer) = self.find(&requested, came) {
             return answer;
         }
         let this = Arc::clone(&self);
-        let made = tokio::task::spawn_blocking(move || {
+        let rendered = tokio::task::spawn_blocking(move || {
             let begun = Instant::now();
             let answer = make();
             this.cache(CachedAnswer {
-                key: wanted.key,
-                state: wanted.state,
+                key: requested.key,
+                state: requested.state,
                 begun,
                 ended: Instant::now(),
                 answer: answer.clone(),
@@ -126,7 +126,7 @@ impl SharedAnswers {
             drop(turn);
             answer
         });
-        made.await.unwrap_or_else(|_| {
+        rendered.await.unwrap_or_else(|_| {
             text(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "internal error; cannot render the page, see the log",
@@ -135,19 +135,20 @@ impl SharedAnswers {
     }
 
     fn cache(self: &Arc<Self>, new: CachedAnswer) {
-        let mut made = self.made();
-        made.retain(|made| made.key != new.key);
-        if made.len() >= KEPT {
-            made.remove(0);
+        let mut cached = self.cached();
+        cached.retain(|old| old.key != new.key);
+        if cached.len() >= MAX_CACHED {
+            cached.remove(0);
         }
-        made.push(new);
-        drop(made);
+        cached.push(new);
+        drop(cached);
         // Weak, so that the end of the program does not wait for it.
         let this = Arc::downgrade(self);
         tokio::spawn(async move {
-            sleep(KEEP).await;
+            sleep(CACHE_TTL).await;
             if let Some(this) = this.upgrade() {
-                this.made().retain(|made| made.ended.elapsed() < KEEP);
+                this.cached()
+                    .retain(|cached| cached.ended.elapsed() < CACHE_TTL);
             }
         });
     }
@@ -167,8 +168,8 @@ mod tests {
 
     use super::*;
 
-    fn wanted(key: &str, state: Option<u64>) -> WantedAnswer {
-        WantedAnswer {
+    fn requested(key: &str, state: Option<u64>) -> RequestedAnswer {
+        RequestedAnswer {
             key: key.to_owned(),
             state,
             priority: AnswerPriority::People,
@@ -189,7 +190,7 @@ mod tests {
         let count = Arc::new(AtomicUsize::new(0));
         let mut all = JoinSet::new();
         for _ in 0..WAITING {
-            all.spawn(Arc::clone(&shared).respond(wanted("a", None), counted(&count)));
+            all.spawn(Arc::clone(&shared).respond(requested("a", None), counted(&count)));
         }
         let all = all.join_all().await;
         assert!(all.iter().all(|one| one.status() == StatusCode::OK));
@@ -198,7 +199,7 @@ mod tests {
         assert!(first <= 2, "{first}");
         // Later requests get a new answer, unless it depends on a state that is current.
         for (state, more) in [(None, 1), (Some(7), 2), (Some(7), 2), (Some(8), 3)] {
-            let answer = Arc::clone(&shared).respond(wanted("a", state), counted(&count));
+            let answer = Arc::clone(&shared).respond(requested("a", state), counted(&count));
             assert_eq!(answer.await.status(), StatusCode::OK);
             assert_eq!(count.load(Ordering::Relaxed), first + more);
         }
@@ -211,13 +212,13 @@ mod tests {
         let mut all = JoinSet::new();
         for number in 0..2 * WAITING {
             let at_once = Arc::clone(&at_once);
-            let key = wanted(&number.to_string(), None);
+            let key = requested(&number.to_string(), None);
             all.spawn(Arc::clone(&shared).respond(key, move || {
                 let before = at_once.fetch_add(1, Ordering::SeqCst);
                 std::thread::yield_now();
                 at_once.fetch_sub(1, Ordering::SeqCst);
                 assert_eq!(before, 0);
-                text(StatusCode::OK, "made")
+                text(StatusCode::OK, "cached")
             }));
         }
         let all = all.join_all().await;
@@ -225,16 +226,16 @@ mod tests {
         assert_eq!(of(StatusCode::OK), WAITING);
         assert_eq!(of(StatusCode::TOO_MANY_REQUESTS), WAITING);
         assert_eq!(shared.pages.waiting.load(Ordering::Relaxed), 0);
-        assert!(shared.made().len() <= KEPT);
+        assert!(shared.cached().len() <= MAX_CACHED);
     }
 
     #[tokio::test]
     async fn a_client_that_leaves_keeps_its_turn_until_its_answer_is_made() {
         let shared = Arc::new(SharedAnswers::default());
         let (free, taken) = std::sync::mpsc::channel::<()>();
-        let asked = Arc::clone(&shared).respond(wanted("a", Some(1)), move || {
+        let asked = Arc::clone(&shared).respond(requested("a", Some(1)), move || {
             taken.recv().unwrap();
-            text(StatusCode::OK, "made")
+            text(StatusCode::OK, "cached")
         });
         let asked = tokio::spawn(asked);
         while shared.pages.turn.try_lock().is_ok() {
@@ -244,10 +245,10 @@ mod tests {
         assert!(asked.await.unwrap_err().is_cancelled());
         assert!(
             shared.pages.turn.try_lock().is_err(),
-            "it is still being made"
+            "it is still being rendered"
         );
         free.send(()).unwrap();
-        let next = Arc::clone(&shared).respond(wanted("a", Some(1)), || panic!("it is there"));
+        let next = Arc::clone(&shared).respond(requested("a", Some(1)), || panic!("it is there"));
         assert_eq!(next.await.status(), StatusCode::OK);
     }
 
@@ -260,7 +261,7 @@ mod tests {
         let mut pages = JoinSet::new();
         for number in 0..2 * WAITING {
             let taken = Arc::clone(&taken);
-            let key = wanted(&number.to_string(), None);
+            let key = requested(&number.to_string(), None);
             pages.spawn(Arc::clone(&shared).respond(key, move || {
                 taken.lock().unwrap().recv().unwrap();
                 text(StatusCode::OK, "page")
@@ -270,9 +271,9 @@ mod tests {
         while full.pages.waiting.load(Ordering::Relaxed) < WAITING {
             tokio::task::yield_now().await;
         }
-        let metrics = WantedAnswer {
+        let metrics = RequestedAnswer {
             priority: AnswerPriority::Monitoring,
-            ..wanted("/metrics", None)
+            ..requested("/metrics", None)
         };
         let metrics = shared.respond(metrics, || text(StatusCode::OK, "metrics"));
         assert_eq!(metrics.await.status(), StatusCode::OK);
@@ -283,9 +284,9 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_a_500_and_the_next_request_works() {
         let shared = Arc::new(SharedAnswers::default());
-        let fails = Arc::clone(&shared).respond(wanted("a", Some(1)), || panic!("a mistake"));
+        let fails = Arc::clone(&shared).respond(requested("a", Some(1)), || panic!("a mistake"));
         assert_eq!(fails.await.status(), StatusCode::INTERNAL_SERVER_ERROR);
-        let works = shared.respond(wanted("a", Some(1)), || text(StatusCode::OK, "made"));
+        let works = shared.respond(requested("a", Some(1)), || text(StatusCode::OK, "cached"));
         assert_eq!(works.await.status(), StatusCode::OK);
     }
 
@@ -293,13 +294,13 @@ mod tests {
     async fn nothing_is_kept_for_long() {
         let shared = Arc::new(SharedAnswers::default());
         for key in ["a", "b"] {
-            let made =
-                Arc::clone(&shared).respond(wanted(key, Some(1)), || text(StatusCode::OK, "x"));
-            assert_eq!(made.await.status(), StatusCode::OK);
-            sleep(KEEP / 2).await;
+            let cached =
+                Arc::clone(&shared).respond(requested(key, Some(1)), || text(StatusCode::OK, "x"));
+            assert_eq!(cached.await.status(), StatusCode::OK);
+            sleep(CACHE_TTL / 2).await;
         }
-        assert_eq!(shared.made().len(), 2);
-        sleep(2 * KEEP).await;
-        assert!(shared.made().is_empty());
+        assert_eq!(shared.cached().len(), 2);
+        sleep(2 * CACHE_TTL).await;
+        assert!(shared.cached().is_empty());
     }
 }

@@ -16,8 +16,8 @@ use crate::cli::{AdminAddress, DebugAccess, REVISION, VERSION};
 use crate::exit::Failure;
 use crate::exposition::ExpositionFormat;
 use crate::serve::{
-    self, Answer, AnswerPriority, Answering, Connection, Listener, Service, SharedAnswers,
-    Shutdown, WantedAnswer, as_json, bind, everywhere, full, guard, not_allowed, ready, text,
+    self, Answer, AnswerPriority, Answering, Connection, Listener, RequestedAnswer, Service,
+    SharedAnswers, Shutdown, as_json, bind, everywhere, full, guard, not_allowed, ready, text,
 };
 
 /// Connections of each plain listener at a time.
@@ -151,7 +151,7 @@ impl<R: Inspect> AdminListener<R> {
             AdminResource::Fixed(answer) => answer,
             AdminResource::Metrics => return self.metrics(format),
             AdminResource::Document(document) => {
-                let wanted = WantedAnswer {
+                let wanted = RequestedAnswer {
                     key: document.key,
                     state: document.state,
                     priority: AnswerPriority::People,
@@ -162,7 +162,7 @@ impl<R: Inspect> AdminListener<R> {
     }
 
     fn metrics(&self, format: ExpositionFormat) -> Answering {
-        let wanted = WantedAnswer {
+        let wanted = RequestedAnswer {
             key: format.key().to_owned(),
             state: None,
             priority: AnswerPriority::Monitoring,
@@ -176,7 +176,7 @@ impl<R: Inspect> AdminListener<R> {
 
     fn render(
         &self,
-        wanted: WantedAnswer,
+        wanted: RequestedAnswer,
         make: impl FnOnce() -> Answer + Send + 'static,
     ) -> Answering {
         let answer = Arc::clone(&self.answers).respond(wanted, make);

@@ -42,7 +42,7 @@ pub(crate) trait Role: Sized {
     /// The name of the role's service in the log line at the end.
     const SERVED: &'static str;
 
-    /// Returns the time for which the listeners stay open after SIGTERM.
+    /// Returns the time of the drain: listeners stay open for so long after SIGTERM.
     fn drain_duration(flags: &Self::Flags) -> Duration;
 
     /// Does everything that may fail: reads files, binds ports. Serving begins after it returns.

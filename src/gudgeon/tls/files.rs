@@ -1,5 +1,5 @@
-//! The files of TLS and their rotation: a chain and its key, and a CA bundle. Each change is validated, and an invalid one
-//! keeps the last good version.
+//! Reloads certificates when their files change: a chain and its key, and a CA bundle. A certificate that is not valid leaves the last
+//! good one in use.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -51,7 +51,7 @@ impl Subject {
     fn printable(&self) -> String {
         let part = |text: &str| match text.is_empty() {
             true => "?".to_owned(),
-            false => text.escape_debug().take(MOST_SHOWN).collect(),
+            false => text.escape_debug().take(MAX_NAME_CHARS).collect(),
         };
         let (kind, name) = (part(&self.kind), part(&self.name));
         match self.namespace.is_empty() {
@@ -62,7 +62,7 @@ impl Subject {
 }
 
 /// Characters of a name that are shown.
-const MOST_SHOWN: usize = 256;
+const MAX_NAME_CHARS: usize = 256;
 
 /// The counts of all findings.
 #[derive(Debug)]

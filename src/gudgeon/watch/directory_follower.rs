@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
-use super::{DebounceOptions, PlaceWatcher, asked};
+use super::{DebounceOptions, PathWatcher, asked};
 use crate::process;
 
 /// The interval of scans without an event.
@@ -51,7 +51,7 @@ pub(crate) struct DirectoryFollower<R> {
     /// which has lost the reader with all that it knew.
     reader: Option<R>,
     /// `None`: the directory is scanned only when that is requested.
-    watcher: Option<(PlaceWatcher, DebounceOptions)>,
+    watcher: Option<(PathWatcher, DebounceOptions)>,
     /// Requests to read all files again.
     again: watch::Receiver<u64>,
     /// Directories of the last scan that the watcher does not know yet.
@@ -68,7 +68,7 @@ impl<R: DirectoryReader> DirectoryFollower<R> {
         debounce: Option<DebounceOptions>,
         open: impl Fn() -> R + Send + 'static,
     ) -> Self {
-        let mut watcher = debounce.map(|debounce| (PlaceWatcher::new(path), debounce));
+        let mut watcher = debounce.map(|debounce| (PathWatcher::new(path), debounce));
         if let Some((watcher, _)) = &mut watcher {
             watcher.follow_path().await;
         }

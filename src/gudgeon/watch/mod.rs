@@ -28,7 +28,7 @@ use crate::process;
 
 pub(crate) use directory_follower::{DirectoryFollower, DirectoryReader, Scan};
 pub(crate) use follower::Follower;
-use path_watcher::PlaceWatcher;
+use path_watcher::PathWatcher;
 pub(crate) use path_watcher::{DEBOUNCE, DebounceOptions};
 pub(crate) use reload_loop::{ChangeSource, ReloadFiles, ReloadIntervals, run_reload_loop};
 

@@ -24,12 +24,12 @@ pub(crate) const DEBOUNCE: DebounceOptions = DebounceOptions {
 
 /// Watches the directories of a scan, and the path itself: it may be removed, come back, or lead elsewhere.
 #[derive(Debug)]
-pub(crate) struct PlaceWatcher {
+pub(crate) struct PathWatcher {
     path: Watcher,
     folders: Folders,
 }
 
-impl PlaceWatcher {
+impl PathWatcher {
     pub(crate) fn new(path: &Path) -> Self {
         Self {
             path: Watcher::new(vec![path.to_owned()]),
@@ -63,9 +63,9 @@ impl PlaceWatcher {
 
     /// Returns when the directories are to be read again: after the changes of a moment, or after the pause, with the path found
     /// anew. If it is dropped, an event may be lost: the caller reads the directories.
-    pub(crate) async fn due(&mut self, settle: DebounceOptions, pause: Duration) {
+    pub(crate) async fn due(&mut self, debounce: DebounceOptions, pause: Duration) {
         tokio::select! {
-            () = self.changed() => self.debounce(settle).await,
+            () = self.changed() => self.debounce(debounce).await,
             () = sleep(pause) => self.follow_path().await,
         }
     }

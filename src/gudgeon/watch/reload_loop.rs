@@ -1,4 +1,4 @@
-//! Decides when files are read again.
+//! Reloads files: after an event of the file system, with a debounce; at intervals; and after a failure, with backoff.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::Watcher;
 use crate::clock::chance;
 
 /// The delay from the first event to the reload: a program often writes several files.
-const SETTLE: Duration = Duration::from_millis(100);
+const DEBOUNCE: Duration = Duration::from_millis(100);
 /// The intervals of reloads without an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReloadIntervals {
@@ -43,7 +43,7 @@ pub(crate) trait ChangeSource {
     /// If it is dropped, an event may be lost: the caller reads the files.
     async fn due(&mut self, pause: Duration) {
         tokio::select! {
-            () = self.changed() => sleep(SETTLE).await,
+            () = self.changed() => sleep(DEBOUNCE).await,
             () = sleep(pause) => self.follow().await,
         }
     }

@@ -5,20 +5,20 @@
 use std::path::PathBuf;
 
 use super::proxy::ProxyFlags;
-use crate::log::{Level, LogConfig, Target};
+use crate::log::{Level, LogConfig, LogTarget};
 use crate::values;
 
 impl ProxyFlags {
     /// Returns the form and destination of the log, as far as they can be understood: faults of the other flags are told there,
     /// too.
-    pub(crate) fn log(&self, default: Target) -> LogConfig {
+    pub(crate) fn log(&self, default: LogTarget) -> LogConfig {
         let mut targets = Vec::new();
         for target in self.list("log-target") {
             let target = match target {
                 "" => continue,
-                "stdout" => Target::Stdout,
-                "stderr" => Target::Stderr,
-                file => Target::File(PathBuf::from(file)),
+                "stdout" => LogTarget::Stdout,
+                "stderr" => LogTarget::Stderr,
+                file => LogTarget::File(PathBuf::from(file)),
             };
             if !targets.contains(&target) {
                 targets.push(target);

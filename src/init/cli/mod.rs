@@ -28,7 +28,7 @@ pub use self::proxy::ProxyArgs;
 pub(crate) use self::proxy::ProxyFlags;
 use self::typed::Typed;
 pub(crate) use self::version::{REVISION, VERSION};
-use crate::log::{LogConfig, Target};
+use crate::log::{LogConfig, LogTarget};
 use crate::values::Role;
 
 /// Usage: unknown command, flag or role, a missing or extra argument, a refused argument after `--`.
@@ -164,7 +164,7 @@ fn logged(mut stop: Box<Stop>, arguments: &[Word]) -> Box<Stop> {
         stop.stderr.truncate(length);
         // Not on stdout, where it is not asked for: that is the command's of `run`.
         let flags = ProxyFlags::of_log(arguments);
-        stop.log = Some(flags.log(Target::Stderr));
+        stop.log = Some(flags.log(LogTarget::Stderr));
     }
     stop
 }

@@ -145,39 +145,43 @@ Error codes:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::Target;
+    use crate::log::LogTarget;
 
     #[test]
     fn log_flags_are_understood_beside_unknown_ones() {
         let chosen = |line: &str| {
             let words = super::super::words(line.split_whitespace());
-            ProxyFlags::of_log(&words).log(Target::Stderr)
+            ProxyFlags::of_log(&words).log(LogTarget::Stderr)
         };
-        let file = |name: &str| Target::File(name.into());
+        let file = |name: &str| LogTarget::File(name.into());
         let table = [
-            ("--nonsense --x=1", false, vec![Target::Stderr]),
-            ("--logTarget stdout --nonsense", false, vec![Target::Stdout]),
+            ("--nonsense --x=1", false, vec![LogTarget::Stderr]),
+            (
+                "--logTarget stdout --nonsense",
+                false,
+                vec![LogTarget::Stdout],
+            ),
             (
                 "x --log_target=/a --log-target /b --log-target=/a",
                 false,
                 vec![file("/a"), file("/b")],
             ),
-            ("--logAsJson --log-target", true, vec![Target::Stderr]),
+            ("--logAsJson --log-target", true, vec![LogTarget::Stderr]),
             (
                 "--log-as-json --log-as-json=false",
                 false,
-                vec![Target::Stderr],
+                vec![LogTarget::Stderr],
             ),
             (
                 "--log-as-json=false --log-as-json=true",
                 true,
-                vec![Target::Stderr],
+                vec![LogTarget::Stderr],
             ),
-            ("--log-as-json=maybe", false, vec![Target::Stderr]),
+            ("--log-as-json=maybe", false, vec![LogTarget::Stderr]),
             (
                 "-- --log-target /a --log-as-json",
                 false,
-                vec![Target::Stderr],
+                vec![LogTarget::Stderr],
             ),
         ];
         for (line, json, targets) in table {

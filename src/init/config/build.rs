@@ -16,7 +16,7 @@ use super::{
 use crate::bootstrap::Source;
 use crate::cli::{ProxyArgs, skips_parent_stats};
 use crate::environment::Environment;
-use crate::log::{Level, LogConfig, Target};
+use crate::log::{Level, LogConfig, LogTarget};
 use crate::values::{self, BaseId, Role, User, duration};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -288,7 +288,7 @@ fn log(layers: &Layers<'_>) -> LogConfig {
             .parse("log-output-level", values::log_level)
             .unwrap_or(Level::Info),
         json: layers.switch("log-as-json"),
-        ..flags.log(Target::Stdout)
+        ..flags.log(LogTarget::Stdout)
     }
 }
 

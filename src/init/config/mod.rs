@@ -51,7 +51,7 @@ pub struct Config {
     /// The command of `pintle run` and its arguments; empty for `pintle proxy`.
     pub command: Vec<OsString>,
     /// The files that count as configuration.
-    pub watch: Watch,
+    pub watch: WatchedFiles,
     /// Envoy's admin port.
     pub admin: SocketAddr,
     /// The listeners that the drain asks Envoy to close; `None`: all.
@@ -126,7 +126,7 @@ pub enum IpVersion {
 
 /// The watched files, and the patience with them.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct WatchedFiles {
     /// In a fixed order, each once; their content is the configuration.
     pub paths: Vec<PathBuf>,
     /// Must be there before epoch 0 starts (MUTUAL_TLS); empty otherwise.

@@ -5,7 +5,7 @@ use crate::bootstrap::{self, Generated, Tracing};
 use crate::cli::{self, Command};
 use crate::environment::Environment;
 use crate::json::Value;
-use crate::log::{Level, Target};
+use crate::log::{Level, LogTarget};
 use crate::supervisor::CleanExit;
 
 fn words(line: &str) -> Vec<cli::Word> {
@@ -180,7 +180,7 @@ fn nothing_given() {
     assert_eq!(config.policy.on_clean_exit, CleanExit::Exit);
     assert_eq!(config.launch.concurrency, None);
     assert_eq!(config.launch.base_id, BaseId::Fixed(0));
-    assert_eq!(config.log.targets, [Target::Stdout]);
+    assert_eq!(config.log.targets, [LogTarget::Stdout]);
     assert_eq!(config.launch.local_address_ip_version, None);
 }
 
@@ -656,7 +656,7 @@ fn the_rest() {
     assert_eq!(config.launch.base_id, BaseId::Auto);
     assert_eq!(
         config.log.targets,
-        [Target::Stderr, Target::File("/l".into())]
+        [LogTarget::Stderr, LogTarget::File("/l".into())]
     );
     assert_eq!(config.launch.log_level.as_deref(), Some("info"));
     assert_eq!(

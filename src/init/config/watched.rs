@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::layers::Layers;
-use super::{ConfigError, Watch};
+use super::{ConfigError, WatchedFiles};
 use crate::values::Role;
 
 /// A certificate with its key and the root that signs the other side's.
@@ -49,7 +49,7 @@ pub(super) fn watch(
     mutual_tls: bool,
     documents: [Option<&Path>; 3],
     warnings: &mut Vec<String>,
-) -> Watch {
+) -> WatchedFiles {
     let mut paths = Vec::new();
     let mut required = Vec::new();
     if layers.switch("watch-certificates") {
@@ -88,7 +88,7 @@ pub(super) fn watch(
     for path in documents.into_iter().flatten() {
         add(&mut paths, path);
     }
-    Watch { paths, required }
+    WatchedFiles { paths, required }
 }
 
 /// Notes it where what the agent writes, as `flag` says, is watched.

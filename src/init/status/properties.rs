@@ -7,7 +7,7 @@ use super::metrics::scrape::{LINE_BYTES, Lines};
 use super::probes::Check;
 use super::server::request::{ParsedRequest, parse};
 use super::server::routes::{Peer, Route};
-use super::target::{Redirect, Target};
+use super::target::{Redirect, RequestTarget};
 use crate::config::{Metrics, ProbeAction, Prober, ScrapeTarget};
 use crate::http::{Parsed, Request};
 
@@ -63,7 +63,7 @@ fn judge(request: &ParsedRequest, peer: Peer) {
 }
 
 /// Asserts that an application is sent one head and nothing after it, whatever it was made of.
-fn assert_one_request(target: &Target) {
+fn assert_one_request(target: &RequestTarget) {
     let bytes = target.bytes();
     let ends = bytes
         .windows(4)
@@ -93,7 +93,7 @@ pub(crate) fn redirect(location: &[u8]) {
     };
     let location = String::from_utf8_lossy(location);
     let own = settings().own;
-    let mut target = Target::new(&request, (8080, own), "/ready?full", &[]);
+    let mut target = RequestTarget::new(&request, (8080, own), "/ready?full", &[]);
     let longest = target.path.len().saturating_add(location.len());
     for _ in 0..12 {
         target = match target.redirect(&location) {

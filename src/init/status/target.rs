@@ -19,7 +19,7 @@ const NOT_PASSED_ON: &str = "connection keep-alive proxy-connection proxy-author
 
 /// One request to an application, and what is needed for the next after a redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct RequestTarget {
     pub(crate) https: bool,
     pub(crate) port: u16,
     /// Ports to which no redirect may lead.
@@ -38,7 +38,7 @@ pub(crate) struct Target {
 /// The target of a redirect.
 #[derive(Debug)]
 pub(crate) enum Redirect {
-    Follow(Target),
+    Follow(RequestTarget),
     /// To another host, or to Envoy or the agent: the application is there, and that is what was asked.
     Elsewhere,
     TooMany,
@@ -46,7 +46,7 @@ pub(crate) enum Redirect {
     Malformed,
 }
 
-impl Target {
+impl RequestTarget {
     /// The request's headers go along, but for those that `configured` replaces.
     #[must_use]
     pub(crate) fn new(
@@ -222,7 +222,7 @@ mod tests {
 
     const PROBE: &str = "GET /app-health/app/readyz HTTP/1.1\r\nHost: 10.0.0.7:15020\r\nUser-Agent: kube-probe/1.35\r\nAccept: */*\r\nConnection: close\r\nX-Mine: kubelet\r\n\r\n";
 
-    fn target(configured: &[(&str, &str)]) -> Target {
+    fn target(configured: &[(&str, &str)]) -> RequestTarget {
         let Parsed::Request(request) = Request::parse(PROBE.as_bytes()) else {
             panic!()
         };
@@ -231,7 +231,7 @@ mod tests {
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
         let own = crate::status::tests::settings().own;
-        Target::new(&request, (8080, own), "/ready?full", &configured)
+        RequestTarget::new(&request, (8080, own), "/ready?full", &configured)
     }
 
     #[test]

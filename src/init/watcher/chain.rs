@@ -41,14 +41,14 @@ const FILE: WatchMask = WatchMask::MODIFY
 
 /// A watch and the names that matter under it; one per inode, whatever the number of its roles.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct InotifyWatch {
     pub(super) descriptor: WatchDescriptor,
     names: Vec<OsString>,
     /// Its content counts, all of it but kubelet's own names.
     whole: bool,
 }
 
-impl Watch {
+impl InotifyWatch {
     pub(super) fn id(&self) -> i32 {
         self.descriptor.get_watch_descriptor_id()
     }
@@ -62,7 +62,7 @@ impl Watch {
 pub(super) struct Chain<'a> {
     kernel: &'a mut Watches,
     /// Sorted by id.
-    wanted: Vec<Watch>,
+    wanted: Vec<InotifyWatch>,
     /// The first watch that could not be had.
     failure: Option<String>,
     entries_left: usize,
@@ -92,7 +92,7 @@ impl<'a> Chain<'a> {
         }
     }
 
-    pub(super) fn finish(self) -> (Vec<Watch>, Option<String>) {
+    pub(super) fn finish(self) -> (Vec<InotifyWatch>, Option<String>) {
         (self.wanted, self.failure)
     }
 
@@ -202,15 +202,15 @@ impl<'a> Chain<'a> {
     }
 
     fn find(&self, id: i32) -> Option<usize> {
-        self.wanted.binary_search_by_key(&id, Watch::id).ok()
+        self.wanted.binary_search_by_key(&id, InotifyWatch::id).ok()
     }
 
     fn want(&mut self, descriptor: WatchDescriptor) -> usize {
         let id = descriptor.get_watch_descriptor_id();
         self.wanted
-            .binary_search_by_key(&id, Watch::id)
+            .binary_search_by_key(&id, InotifyWatch::id)
             .unwrap_or_else(|index| {
-                let watch = Watch {
+                let watch = InotifyWatch {
                     descriptor,
                     names: Vec::new(),
                     whole: false,

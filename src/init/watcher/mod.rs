@@ -26,7 +26,7 @@ use inotify::{EventMask, Inotify};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 
-use chain::{Chain, Watch};
+use chain::{Chain, InotifyWatch};
 
 /// Walks per `drain`. Chosen: a tree that changes as fast as it is walked must not hold up the loop.
 const MAX_WALKS: usize = 8;
@@ -44,7 +44,7 @@ pub struct Watcher {
     /// `None`: the kernel gave none; `degraded` says why.
     inotify: Option<Inotify>,
     /// Sorted by id.
-    watches: Vec<Watch>,
+    watches: Vec<InotifyWatch>,
     degraded: Option<String>,
     /// Kept because an instance that is had later must be registered then.
     registration: Option<(Registry, Token)>,
@@ -252,13 +252,13 @@ fn take_event<'a>(bytes: &mut &'a [u8]) -> Option<Event<'a>> {
 }
 
 /// Whether an event is about a name that matters, or about a watched directory or file itself.
-fn is_relevant(watches: &[Watch], event: &Event<'_>) -> bool {
+fn is_relevant(watches: &[InotifyWatch], event: &Event<'_>) -> bool {
     // Of a watch that we removed, events may still be in the queue.
     let watch = find(watches, event.id);
     watch.is_some_and(|watch| event.name.is_empty() || watch.matters(OsStr::from_bytes(event.name)))
 }
 
-fn find(watches: &[Watch], id: i32) -> Option<&Watch> {
-    let at = watches.binary_search_by_key(&id, Watch::id).ok()?;
+fn find(watches: &[InotifyWatch], id: i32) -> Option<&InotifyWatch> {
+    let at = watches.binary_search_by_key(&id, InotifyWatch::id).ok()?;
     watches.get(at)
 }

@@ -79,32 +79,7 @@ pub(super) fn merge<'a>(
     entries: impl Iterator<Item = &'a UsedEntry>,
     key: &ServiceKey,
 ) -> Merged {
-    let mut candidates: Vec<_> = sources
-        .iter()
-        .filter_map(|(id, source)| {
-            let service = source.contribution.services.get(key)?;
-            // Services in memory are written as those of Kubernetes: only their source tells them apart.
-            let class = match id.registry {
-                Registry::Memory => class(settings, Registry::Memory),
-                Registry::Kubernetes | Registry::Consul | Registry::External => {
-                    class(settings, service.registry)
-                }
-            };
-            Some(candidate(settings, class, id, service, None))
-        })
-        .chain(entries.filter_map(|used| {
-            let service = used.services.iter().find(|service| service.key == *key)?;
-            let class = class(settings, Registry::External);
-            Some(candidate(
-                settings,
-                class,
-                &used.source,
-                service,
-                Some(used),
-            ))
-        }))
-        .collect();
-    candidates.sort_by_key(|candidate| candidate.rank);
+    let candidates = candidates(settings, sources, entries, key);
     let Some((winner, others)) = candidates.split_first() else {
         return Merged::default();
     };
@@ -135,6 +110,35 @@ pub(super) fn merge<'a>(
         shards: Some(shards).filter(|shards| !shards.is_empty()),
         left_out,
     }
+}
+
+/// Returns all versions of a service, the one that is served first.
+fn candidates<'a>(
+    settings: &'a Settings,
+    sources: &'a Sources,
+    entries: impl Iterator<Item = &'a UsedEntry>,
+    key: &ServiceKey,
+) -> Vec<ServiceCandidate<'a>> {
+    let of_sources = sources.iter().filter_map(|(id, source)| {
+        let service = source.contribution.services.get(key)?;
+        // Services in memory are written as those of Kubernetes: only their source tells them apart.
+        let class = match id.registry {
+            Registry::Memory => class(settings, Registry::Memory),
+            Registry::Kubernetes | Registry::Consul | Registry::External => {
+                class(settings, service.registry)
+            }
+        };
+        Some(candidate(settings, class, id, service, None))
+    });
+    let of_entries = entries.filter_map(|used| {
+        let service = used.services.iter().find(|service| service.key == *key)?;
+        let class = class(settings, Registry::External);
+        let source = &used.source;
+        Some(candidate(settings, class, source, service, Some(used)))
+    });
+    let mut candidates: Vec<_> = of_sources.chain(of_entries).collect();
+    candidates.sort_by_key(|candidate| candidate.rank);
+    candidates
 }
 
 fn candidate<'a>(

@@ -166,7 +166,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Asserts that the changes state each difference, and nothing else.
-fn tells(before: &World, after: &World, changes: &Changes) {
+fn assert_changes(before: &World, after: &World, changes: &Changes) {
     let pushes = changes.pushes(|_| true);
     let full = pushes
         .iter()
@@ -237,7 +237,7 @@ proptest! {
                     trust(&mut stepped, *to)
                 }
             };
-            tells(&before, &stepped.world(), &changes);
+            assert_changes(&before, &stepped.world(), &changes);
         }
         for turned in [false, true] {
             let mut fresh = registries("");

@@ -123,7 +123,7 @@ fn check_configuration(
     let (object, mut findings) = config::check_all(value);
     let created = created(value);
     if let Some(part) = part {
-        complain(part, &created, &mut findings);
+        add_parse_findings(part, &created, &mut findings);
     }
     let id = EntryId {
         collection: row.map(|row| row.collection).unwrap_or_default(),
@@ -187,7 +187,7 @@ fn check_core(
         }
     };
     if let Some(part) = part {
-        complain(part, &created(value), &mut findings);
+        add_parse_findings(part, &created(value), &mut findings);
     }
     let is_good = findings.is_empty();
     CheckedObject {
@@ -284,7 +284,11 @@ fn no_time(text: &str) -> Finding {
 }
 
 /// Adds the findings of an API server's own checks, which precede all rules.
-fn complain(part: &Part<'_>, created: &Result<Option<i64>, String>, findings: &mut Vec<Finding>) {
+fn add_parse_findings(
+    part: &Part<'_>,
+    created: &Result<Option<i64>, String>,
+    findings: &mut Vec<Finding>,
+) {
     if let Err(text) = created {
         findings.push(no_time(text));
     }

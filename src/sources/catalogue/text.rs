@@ -78,8 +78,8 @@ pub(crate) fn read<V: StoredForm>(
         if reader.documents > MOST_OBJECTS {
             let line = parts.first().map_or(0, Part::begin);
             let message = format!("more than {MOST_OBJECTS} documents: the rest is left out");
-            let complaint = SourceEntry::complaint(line, &message);
-            reader.objects.entries.push(complaint);
+            let error = SourceEntry::error_at(line, &message);
+            reader.objects.entries.push(error);
             break;
         }
         for part in &parts {
@@ -125,7 +125,7 @@ where
         };
         // The catalogue bounds objects with a name; documents without one are bounded here.
         let is_shown = checked.id.is_whole() || checked.written.is_some();
-        if !is_shown && !self.nameless.is_told(part.begin()) {
+        if !is_shown && !self.nameless.has_own_finding(part.begin()) {
             return Ok(());
         }
         let mut findings = checked.findings.iter().chain(&checked.notes);
@@ -168,7 +168,7 @@ struct UnnamedDocuments {
 
 impl UnnamedDocuments {
     /// Counts a document and returns true if it gets a finding of its own.
-    fn is_told(&mut self, line: usize) -> bool {
+    fn has_own_finding(&mut self, line: usize) -> bool {
         self.count = self.count.saturating_add(1);
         if self.count == MOST_NAMELESS.saturating_add(1) {
             self.line = line;
@@ -180,6 +180,6 @@ impl UnnamedDocuments {
         let more = self.count.checked_sub(MOST_NAMELESS);
         let more = more.filter(|more| *more > 0)?;
         let message = format!("and {more} more documents that are no objects");
-        Some(SourceEntry::complaint(self.line, &message))
+        Some(SourceEntry::error_at(self.line, &message))
     }
 }

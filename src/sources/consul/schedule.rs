@@ -131,7 +131,7 @@ impl Schedule {
         let away = match end {
             End::Answered { .. } => false,
             End::Away => true,
-            End::Closed => !self.is_crowded(now, ticket, since),
+            End::Closed => !self.is_limit_reached(now, ticket, since),
             // Consul without a leader answers 500 to every query.
             End::Refused { status } => target == QueryTarget::Names && status >= 500,
             End::Useless => false,
@@ -389,7 +389,7 @@ impl Schedule {
     }
 
     /// Returns true if a connection was closed because there were too many, and lowers the number of waiting queries.
-    fn is_crowded(&mut self, now: Duration, ticket: u64, since: Duration) -> bool {
+    fn is_limit_reached(&mut self, now: Duration, ticket: u64, since: Duration) -> bool {
         if self.outage.is_some()
             || now > since + LIMIT_REACHED_WITHIN
             || self.established < MIN_WAITING

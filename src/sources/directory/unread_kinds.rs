@@ -49,12 +49,12 @@ impl UnreadKinds {
     pub(crate) fn messages(&self, origin: impl Fn(&str) -> Origin) -> Vec<Message> {
         let mut messages = Vec::new();
         for (place, kinds) in &self.kinds {
-            let mut tell = |text: &str| messages.push(Message::new(origin(place), text));
+            let mut report = |text: &str| messages.push(Message::new(origin(place), text));
             let (of_cluster, foreign): (Vec<_>, Vec<_>) =
                 kinds.iter().partition(|(kind, _)| is_of_cluster(kind));
             for (kind, count) in foreign.into_iter().take(MOST_NAMED) {
                 let api_version = kind.split_once(' ').map_or("", |(version, _)| version);
-                tell(&match config::unread_api(api_version) {
+                report(&match config::unread_api(api_version) {
                     Some(why) => format!("{count} of {kind} not used: {}", why.message),
                     None => format!("discovery does not serve {kind}: {count} not used"),
                 });
@@ -62,8 +62,8 @@ impl UnreadKinds {
             let count: usize = of_cluster.into_iter().map(|(_, count)| count).sum();
             match count {
                 0 => {}
-                1 => tell("1 object of Kubernetes is not used: the API server has it"),
-                count => tell(&format!(
+                1 => report("1 object of Kubernetes is not used: the API server has it"),
+                count => report(&format!(
                     "{count} objects of Kubernetes are not used: the API server has them"
                 )),
             }

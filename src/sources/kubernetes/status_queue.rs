@@ -170,9 +170,9 @@ impl<W: PartialEq> StatusQueue<W> {
     }
 
     /// Removes the writes of other objects.
-    pub(crate) fn retain(&mut self, is_kept: impl Fn(&Subject) -> bool) {
-        self.in_flight.take_if(|subject| !is_kept(subject));
-        self.pending.retain(|subject, _| is_kept(subject));
+    pub(crate) fn retain(&mut self, is_wanted: impl Fn(&Subject) -> bool) {
+        self.in_flight.take_if(|subject| !is_wanted(subject));
+        self.pending.retain(|subject, _| is_wanted(subject));
     }
 
     fn supersede(&mut self, subject: &Subject) {

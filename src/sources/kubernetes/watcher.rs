@@ -2,10 +2,11 @@
 //!
 //! A watch that ends by its timeout is resumed at the version of the last event or bookmark; so is a watch that has lasted and
 //! then ended early or was cut, if the server has reached that version: a server that was restored from a backup has not. A watch
-//! that was short or silent, that could not be opened, or that the server ended with an error (410 Gone) is followed by a list, since events may have been missed; so is any while objects are left out, since there may be room for them now, and
-//! one is due as soon as others have left room, but a minute after the last one at least. While the server is away the store keeps
-//! its objects. An object that cannot be decoded is left out alone. Objects share their room by namespaces:
-//! the namespaces that hold most give way.
+//! that was short or silent, that could not be opened, or that the server ended with an error (410 Gone) is followed by a relist,
+//! since events may have been missed. So is any watch while objects are left out, since there may be room for them now: a relist is
+//! due as soon as others have left room, but a minute after the last one at least. While the server is away the store
+//! keeps its objects. An object that cannot be decoded is left out alone. Objects share their room by namespaces: the namespaces that
+//! hold most give way.
 //!
 //! Responses are untrusted. So a list has a bound in bytes, objects, pages and time, and failures are retried with backoff
 //! until a watch has lasted: a complete list, or a watch that has begun, does not reset the backoff. A panic is such a failure.

@@ -15,11 +15,11 @@ const HEAD: &str = "# The kinds of rules that gudgeon reads in this release, for
 #
 #   kubectl apply -f build/kubernetes/crds.yaml
 #
-# Where Istio's own definitions are installed, leave them: gudgeon reads those, too. Kinds that change nothing in this release are
-# not here, so that kubectl refuses what nobody would enforce.
+# If Istio's own definitions are installed, keep them: gudgeon reads those, too. This file has no kinds without effect in this release, so
+# kubectl refuses objects that gudgeon would not enforce.
 #
-# Fields are not described here: galley's webhook knows them, names what is wrong with its line, and `gudgeon validate` does so
-# before. Made from src/api/config/kinds.rs by a test, which says how.
+# The schemas describe no fields: galley's webhook and `gudgeon validate` check them, and report each error with its line. A test
+# generates this file from src/api/config/kinds.rs, and says how.
 ";
 
 /// Returns the short names that users of Istio type, by kind.

@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use api::config::{self, Effect, Finding};
 use api::model::{Labels, ServiceKey};
-use api::networking::{DiscoveryKind as _, Gateway, ServiceEntry, WorkloadEntry};
-use api::security::RequestAuthentication;
 use serde_json::{Value, json};
 use sources::aggregate::SourceStatus;
 use sources::catalogue::WrittenObject;
@@ -18,6 +16,8 @@ use xds::snapshot::Conflict;
 use super::broken_secrets;
 use super::nacks::Nacks;
 use super::selecting_services::SelectingServices;
+use super::service_entry_keys::service_keys;
+use super::workload_entry_note::note_selected_by_service;
 use crate::discovery::hub::{Hub, IngressNotes};
 use crate::discovery::sources::Sources;
 use crate::log;
@@ -113,7 +113,7 @@ fn ingresses(hub: &Hub, lost: &BTreeMap<ClusterObjectKey, Vec<Finding>>) -> Vec<
     });
     let mut all: BTreeMap<_, BTreeSet<Finding>> = own.collect();
     for (made, findings) in lost {
-        if let Some(ingress) = notes.made_of.get(made) {
+        if let Some(ingress) = notes.generated_from.get(made) {
             let of_ingress = all.entry(ingress.clone()).or_default();
             of_ingress.extend(findings.iter().cloned());
         }
@@ -149,11 +149,10 @@ fn unserved_ingresses(hub: &Hub, notes: &IngressNotes) -> Vec<(transform::Key, F
         routers().any(|node| selects(&node.labels))
             || world.workloads.values().any(|one| selects(&one.labels))
     };
-    let made = notes.made_of.iter();
-    let made = made.filter(|((kind, ..), _)| **kind == *Gateway::NAME);
+    let gateways = notes.gateways();
     // One setting of the mesh selects the routers of all.
     let mut known: Option<(&BTreeMap<String, String>, bool)> = None;
-    let unserved = made.filter_map(|((_, namespace, name), ingress)| {
+    let unserved = gateways.filter_map(|((_, namespace, name), ingress)| {
         let gateway = world.gateways.get(&(namespace.clone(), name.clone()))?;
         let selector = &gateway.spec.selector;
         let is_served = match known {
@@ -174,7 +173,7 @@ fn unserved_ingresses(hub: &Hub, notes: &IngressNotes) -> Vec<(transform::Key, F
 /// Messages about objects that they do not say themselves.
 pub(crate) struct DerivedMessages {
     lost: BTreeMap<ClusterObjectKey, Vec<Finding>>,
-    fetched: BTreeMap<(Arc<str>, Arc<str>), Vec<String>>,
+    fetched: BTreeMap<ClusterObjectKey, Vec<String>>,
     services: BTreeMap<ServiceKey, Vec<Finding>>,
     selecting: SelectingServices,
     /// NACKs of the proxies of this replica: pages show them, and a status that all replicas write does not.
@@ -241,12 +240,10 @@ impl DerivedMessages {
         let (namespace, name) = (&written.namespace, &written.name);
         let key = (written.kind.clone(), namespace.clone(), name.clone());
         let mut lost = self.lost.get(&key).cloned().unwrap_or_default();
-        if *written.kind == *RequestAuthentication::NAME {
-            let notes = self.fetched.get(&(key.1, key.2));
-            lost.extend(notes.into_iter().flatten().map(|words| warning(words)));
-        }
+        let notes = self.fetched.get(&key).into_iter().flatten();
+        lost.extend(notes.map(|words| warning(words)));
         lost.extend(of_services(written, &self.services));
-        lost.extend(self.not_of_service(written));
+        lost.extend(note_selected_by_service(written, &self.selecting));
         let nacks = self.nacks.iter();
         let nacks = nacks.flat_map(|nacks| nacks.of(&written.kind, namespace, name));
         lost.extend(nacks.map(|words| warning(&words)));
@@ -264,26 +261,6 @@ impl DerivedMessages {
         let keys = service_keys(written).into_iter().flatten();
         let words: BTreeSet<_> = keys.flat_map(|key| nacks.of_service(&key)).collect();
         words.iter().map(|words| warning(words)).collect()
-    }
-
-    /// Tells a WorkloadEntry that a Service's selector matches it, which takes it in Istio since 1.7.
-    fn not_of_service(&self, written: &WrittenObject) -> Option<Finding> {
-        if *written.kind != *WorkloadEntry::NAME {
-            return None;
-        }
-        let spec = written.spec.value();
-        let labels = spec.get("labels")?.as_object()?.iter();
-        let labels =
-            labels.filter_map(|(name, value)| Some((name.as_str().into(), value.as_str()?.into())));
-        let service = self
-            .selecting
-            .first(&written.namespace, &labels.collect())?;
-        let words = format!(
-            "is no endpoint of {}, whose selector matches it: Services take pods alone, and ServiceEntries with a workloadSelector \
-             take WorkloadEntries",
-            service.key.hostname
-        );
-        Some(Finding::warning("spec.labels", words))
     }
 }
 
@@ -344,21 +321,6 @@ fn of_services(written: &WrittenObject, lost: &BTreeMap<ServiceKey, Vec<Finding>
     let keys = service_keys(written).into_iter();
     let found = keys.filter_map(|keys| keys.iter().find_map(|key| lost.get(key)));
     found.flatten().cloned().collect()
-}
-
-/// The services that a ServiceEntry makes, each as its host is written and in lower case.
-fn service_keys(written: &WrittenObject) -> Vec<[ServiceKey; 2]> {
-    if *written.kind != *ServiceEntry::NAME {
-        return Vec::new();
-    }
-    let spec = written.spec.value();
-    let hosts = spec.get("hosts").and_then(Value::as_array);
-    let hosts = hosts.into_iter().flatten().filter_map(Value::as_str);
-    let keys = hosts.map(|host| {
-        let names = [host.to_owned(), host.to_ascii_lowercase()];
-        names.map(|name| ServiceKey::new(&name, &written.namespace))
-    });
-    keys.collect()
 }
 
 /// A finding that is about no field.

@@ -9,9 +9,11 @@ mod page;
 mod proto_printer;
 mod security;
 mod selecting_services;
+mod service_entry_keys;
 mod services;
 mod streams;
 mod unserved;
+mod workload_entry_note;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! NACKs of proxies, joined to the objects that the refused resources were made from.
+//! NACKs of proxies for the debug pages, joined to the objects that the refused resources were made from.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::discovery::hub::Hub;
 /// Maximum number of NACKs shown for one object, since proxies choose the messages.
 const MOST: usize = 3;
 
-/// Different NACKs of one object that are kept: clients choose their words, and how many streams they have.
-const MOST_KEPT: usize = 64;
+/// Different messages of NACKs that are counted for one object: clients choose the messages, and how many streams they have.
+const MAX_MESSAGES: usize = 64;
 
 /// NACKs of one object.
 #[derive(Debug, Default)]
 struct ObjectNacks {
     /// The type, its message, and whether it names a resource of the object, with the streams that say so.
     by_message: BTreeMap<(Type, String, bool), usize>,
-    /// Streams whose words are not kept.
+    /// Streams whose messages are beyond that number.
     others: usize,
 }
 
@@ -58,7 +58,7 @@ impl Nacks {
         let key = (kind, clipped(message).to_owned(), is_named);
         let of_object = self.0.entry(part).or_default();
         let by_message = &mut of_object.by_message;
-        if by_message.len() < MOST_KEPT || by_message.contains_key(&key) {
+        if by_message.len() < MAX_MESSAGES || by_message.contains_key(&key) {
             *by_message.entry(key).or_default() += 1;
         } else {
             of_object.others += 1;
@@ -162,6 +162,6 @@ mod tests {
         );
         assert!(messages.iter().all(|message| message.len() < 400));
         let counts = nacks.0.values().map(|of_object| of_object.by_message.len());
-        assert_eq!(counts.max(), Some(MOST_KEPT));
+        assert_eq!(counts.max(), Some(MAX_MESSAGES));
     }
 }

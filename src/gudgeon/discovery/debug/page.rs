@@ -135,7 +135,7 @@ fn timeline(page: &mut String, hub: &Hub) {
                 if push.full { "full" } else { "endpoints" },
                 reasons(push),
                 push.waited.as_secs_f64(),
-                push.made_in.as_secs_f64() * 1000.0,
+                push.build_time.as_secs_f64() * 1000.0,
                 push.streams
             );
         }

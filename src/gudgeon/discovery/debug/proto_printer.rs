@@ -246,11 +246,11 @@ fn well_known(
             Value::Array(items)
         }
         "Duration" => {
-            let (seconds, nanos) = moment(bytes)?;
+            let (seconds, nanos) = timestamp(bytes)?;
             api::duration::canonical(&Duration { seconds, nanos }).into()
         }
         "Timestamp" => {
-            let (seconds, nanos) = moment(bytes)?;
+            let (seconds, nanos) = timestamp(bytes)?;
             api::timestamp::text(&Timestamp { seconds, nanos }).into()
         }
         "BoolValue" | "BytesValue" | "DoubleValue" | "FloatValue" | "Int32Value" | "Int64Value"
@@ -301,7 +301,7 @@ fn any(pool: &DescriptorPool<'_>, bytes: &[u8], depth: usize) -> Result<Value, S
     clippy::cast_possible_truncation,
     reason = "that is what the field holds"
 )]
-fn moment(bytes: &[u8]) -> Result<(i64, i32), String> {
+fn timestamp(bytes: &[u8]) -> Result<(i64, i32), String> {
     let (mut seconds, mut nanos) = (0, 0);
     for part in parts(bytes) {
         match part.map_err(describe)? {

@@ -59,7 +59,7 @@ impl<T> Default for ObjectsWithGenerated<T> {
 /// Rules that were made of Ingresses last, kept so that unchanged ones stay the same pointer.
 #[derive(Debug, Default)]
 pub(super) struct IngressRules {
-    made: Option<RulesMade>,
+    made: Option<GeneratedRules>,
     gateways: ObjectsWithGenerated<Gateway>,
     virtual_services: ObjectsWithGenerated<VirtualService>,
     /// Findings that were logged already.
@@ -69,22 +69,22 @@ pub(super) struct IngressRules {
 
 /// The rules of all Ingresses. A change makes those again that it has a part in, and no others.
 #[derive(Debug)]
-struct RulesMade {
+struct GeneratedRules {
     inputs: IngressInputs,
     /// The Ingresses as they are written, of all sources.
     written: Ingresses,
     ingresses: ingress::Ingresses,
     rules: Configuration,
     /// The first Ingress of each object.
-    of: BTreeMap<MadeName, Key>,
+    of: BTreeMap<GeneratedName, Key>,
     /// Ingresses that cannot be read.
     unread: BTreeMap<Key, String>,
     /// Objects that are not valid.
-    invalid: BTreeMap<MadeName, String>,
+    invalid: BTreeMap<GeneratedName, String>,
 }
 
 /// Kind, namespace and name of an object.
-type MadeName = (Arc<str>, Arc<str>, Arc<str>);
+type GeneratedName = (Arc<str>, Arc<str>, Arc<str>);
 
 /// Messages about Ingresses, and the Ingress that each made object comes from.
 #[derive(Clone, Debug, Default)]
@@ -92,7 +92,7 @@ pub(crate) struct IngressNotes {
     /// Parts that nothing is made of.
     pub(crate) findings: BTreeMap<Key, BTreeSet<String>>,
     /// The first Ingress of each object, by kind, namespace and name.
-    pub(crate) made_of: BTreeMap<MadeName, Key>,
+    pub(crate) generated_from: BTreeMap<GeneratedName, Key>,
 }
 
 impl IngressNotes {
@@ -101,6 +101,12 @@ impl IngressNotes {
             .entry(ingress.clone())
             .or_default()
             .insert(message);
+    }
+
+    /// Iterates over the generated Gateways, each with its first Ingress.
+    pub(crate) fn gateways(&self) -> impl Iterator<Item = (&GeneratedName, &Key)> {
+        let all = self.generated_from.iter();
+        all.filter(|((kind, ..), _)| **kind == *Gateway::NAME)
     }
 
     /// Returns one line per finding.
@@ -153,7 +159,7 @@ impl IngressRules {
         // With another mesh other Ingresses may count.
         let known = known.filter(|known| Arc::ptr_eq(&known.inputs.mesh, &inputs.mesh));
         let is_known = known.is_some();
-        let mut made = known.unwrap_or_else(|| RulesMade::new(&inputs.mesh, domain));
+        let mut made = known.unwrap_or_else(|| GeneratedRules::new(&inputs.mesh, domain));
         if is_known && made.inputs.is(&inputs) {
             self.made = Some(made);
             return Some(Changes::default());
@@ -187,7 +193,7 @@ fn service_of<'a>(
     services.get(&ServiceKey::new(&host, &service.namespace))
 }
 
-impl RulesMade {
+impl GeneratedRules {
     fn new(mesh: &Arc<MeshConfig>, domain: &str) -> Self {
         Self {
             inputs: IngressInputs {
@@ -224,14 +230,14 @@ impl RulesMade {
         let ingress::Changes { generated, removed } = self.ingresses.changes(&port);
         let mut changes = Changes::default();
         for (collection, key) in removed {
-            let name = made_name(collection, &key);
+            let name = generated_name(collection, &key);
             self.remove(&name);
             self.of.remove(&name);
             add(&mut changes, collection, name);
         }
         for one in generated {
             self.set(&one);
-            let name = made_name(one.collection, &one.key);
+            let name = generated_name(one.collection, &one.key);
             add(&mut changes, one.collection, name);
         }
         self.inputs = inputs;
@@ -273,7 +279,7 @@ impl RulesMade {
     }
 
     fn set(&mut self, one: &Generated) {
-        let name = made_name(one.collection, &one.key);
+        let name = generated_name(one.collection, &one.key);
         match configured(one) {
             Ok(object) => {
                 self.invalid.remove(&name);
@@ -290,7 +296,7 @@ impl RulesMade {
     }
 
     /// The object does not exist any more, or is not valid.
-    fn remove(&mut self, name: &MadeName) {
+    fn remove(&mut self, name: &GeneratedName) {
         let (kind, namespace, object) = name.clone();
         self.rules.remove(&kind, &(namespace, object));
         self.invalid.remove(name);
@@ -298,7 +304,7 @@ impl RulesMade {
 
     fn notes(&self) -> IngressNotes {
         let mut notes = IngressNotes {
-            made_of: self.of.clone(),
+            generated_from: self.of.clone(),
             ..IngressNotes::default()
         };
         for (ingress, message) in &self.unread {
@@ -324,12 +330,12 @@ fn kind_of(collection: &str) -> &'static str {
     }
 }
 
-fn made_name(collection: &str, key: &Key) -> MadeName {
+fn generated_name(collection: &str, key: &Key) -> GeneratedName {
     let kind = kind_of(collection);
     (kind.into(), (&*key.namespace).into(), (&*key.name).into())
 }
 
-fn add(changes: &mut Changes, collection: &str, (_, namespace, name): MadeName) {
+fn add(changes: &mut Changes, collection: &str, (_, namespace, name): GeneratedName) {
     let kind = ChangedKind::Configuration(kind_of(collection));
     changes.add(kind, &(namespace, name));
 }
@@ -427,7 +433,11 @@ mod tests {
         let notes = rules.notes();
         let of: Vec<_> = notes.findings.keys().map(ToString::to_string).collect();
         assert_eq!(of, ["shop/front"]);
-        let made: Vec<_> = notes.made_of.values().map(ToString::to_string).collect();
+        let made: Vec<_> = notes
+            .generated_from
+            .values()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(made, ["shop/front"], "the Gateway");
         let again = with(&mut rules, &all, &plain);
         assert!(Arc::ptr_eq(&first.gateways, &again.gateways));
@@ -473,7 +483,7 @@ mod tests {
         let key = ("shop".into(), "front".into());
         Arc::make_mut(&mut all).insert(key, "{".into());
         let unread = notes_with(&all, &plain);
-        assert_eq!((unread.findings.len(), unread.made_of.len()), (1, 0));
+        assert_eq!((unread.findings.len(), unread.generated_from.len()), (1, 0));
     }
 
     fn service(name: &str, port: u16) -> (ServiceKey, Arc<Service>) {
@@ -562,7 +572,7 @@ mod tests {
             assert_eq!(one.gateways, other.gateways);
             assert_eq!(one.virtual_services, other.virtual_services);
             assert_eq!(rules.notes.messages(), whole.notes.messages());
-            assert_eq!(rules.notes.made_of, whole.notes.made_of);
+            assert_eq!(rules.notes.generated_from, whole.notes.generated_from);
             rules.made.as_ref().map_or(0, |made| made.ingresses.read()) - before
         };
         assert_eq!(read(&all, &plain), 200);

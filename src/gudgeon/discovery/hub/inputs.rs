@@ -11,7 +11,7 @@ use xds::debounce::{Debounce, DebounceOptions, DueBatch};
 
 use super::changed::ChangedObjects;
 use super::merged_sources::MergedSources;
-use super::peers::PeerAuthenticationHistory;
+use super::peer_authentications::PeerAuthenticationHistory;
 use super::plaintext::Plaintext;
 use crate::discovery::metrics::DiscoveryMetrics;
 

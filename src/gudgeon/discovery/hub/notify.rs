@@ -67,7 +67,7 @@ impl Hub {
         self.metrics.sent(kind, took);
         // Assignments are in conflict with nothing.
         if kind != Type::Endpoint {
-            self.made.notify_one();
+            self.built.notify_one();
         }
     }
 }

@@ -156,7 +156,7 @@ impl Hub {
             .is_some_and(|snapshot| snapshot.is_plain(node));
         if is_plain
             && (is_news || addresses.is_empty())
-            && let Some(more) = self.log_rate_limiters.plain.suffix_if_allowed()
+            && let Some(more) = self.log_rate_limiters.plaintext.suffix_if_allowed()
         {
             warn!(
                 "{} has no certificates: it is served without mutual TLS{more}",

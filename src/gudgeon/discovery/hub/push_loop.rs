@@ -1,4 +1,4 @@
-//! Makes snapshots of what has changed, one after the other, and tells the streams of them.
+//! Builds a snapshot of the changes once their debounce is over, one after the other, and enqueues a pending push at each stream.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use xds::snapshot::{NextSnapshot, Snapshot};
 use super::Hub;
 use super::blocking_jobs::LARGE;
 use super::inputs::{DueInputs, WorldInputs};
-use super::making::made;
+use super::snapshot_build::catch_panic;
 use crate::discovery::push_record::{Pushed, assignments};
 
 impl Hub {
@@ -70,7 +70,7 @@ impl Hub {
         let pushed = Pushed {
             at: made,
             waited: begun.saturating_sub(due.since),
-            made_in: made.saturating_sub(begun),
+            build_time: made.saturating_sub(begun),
             full: next.full,
             reasons: due.batch.reasons,
             streams,
@@ -116,7 +116,7 @@ impl Hub {
                 let changes = joined(changes, of_ingresses);
                 earlier.next(world, hosts.as_ref(), changes.as_deref())
             };
-            let next = made(&this.metrics, next)?;
+            let next = catch_panic(&this.metrics, next)?;
             // A stream that asks for it meets a panic again, and counts it.
             let ahead = || {
                 let mut nodes = nodes;

@@ -169,7 +169,7 @@ impl Hub {
         let now = self.clock.now();
         let is_complete = merged.missing().next().is_none();
         // A first snapshot without keys would take them from proxies that have some.
-        let begins = is_complete && self.current.is_none() && self.jwks.has_settled(&world, now);
+        let begins = is_complete && self.current.is_none() && self.jwks.is_ready(&world, now);
         // While a source is missing, what is left out may be another thing than in the end.
         let news = if is_complete {
             registries.take_new_reports()

@@ -84,7 +84,7 @@ impl Entry {
     }
 
     /// Replaces the namespaces. One that is new tries at once, unless keys are there that are not to be fetched again yet.
-    fn want(&mut self, wanted: WantedJwksSource, now: Duration) {
+    fn set(&mut self, wanted: WantedJwksSource, now: Duration) {
         let is_fetched = self.fetched.is_some() && self.error.is_none();
         let next = self.each_share().map(|(_, share)| share.due).min();
         let due = next.filter(|_| is_fetched).unwrap_or(now);
@@ -174,7 +174,7 @@ pub(in crate::discovery) struct FetchOutcome {
 
 /// Fetches and sources that no policy wants any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::discovery) struct Unwanted {
+pub(in crate::discovery) struct Discarded {
     /// Sources were forgotten, with their keys.
     pub(in crate::discovery) keys: bool,
     /// The numbers of fetches that are to be aborted. Each counts until it has ended.
@@ -194,7 +194,7 @@ pub(in crate::discovery) struct Schedule {
 
 impl Schedule {
     /// Replaces the wanted sources. Sources that no rule wants any more are forgotten, with their keys.
-    pub(in crate::discovery) fn want(&mut self, all: WantedKeys, now: Duration) -> Unwanted {
+    pub(in crate::discovery) fn set(&mut self, all: WantedKeys, now: Duration) -> Discarded {
         let WantedKeys { wanted, left_out } = all;
         self.left_out = left_out;
         let before = self.entries.len();
@@ -203,13 +203,13 @@ impl Schedule {
         for (source, wanted) in wanted {
             let entry = self.entries.entry(source);
             let entry = entry.or_insert_with(|| Entry::new(now));
-            entry.want(wanted, now);
+            entry.set(wanted, now);
         }
         let shares = self.entries.values().flat_map(Entry::each_share);
         let under_way = shares.filter_map(|(_, share)| share.under_way);
         let wanted: BTreeSet<_> = under_way.map(|one| one.number).collect();
         let running = self.running.keys().copied();
-        Unwanted {
+        Discarded {
             keys,
             fetches: running.filter(|one| !wanted.contains(one)).collect(),
         }
@@ -348,7 +348,7 @@ impl Schedule {
     }
 
     /// Returns true if a source is known, and waited for no longer.
-    pub(in crate::discovery) fn is_settled(&self, source: &JwksSource, now: Duration) -> bool {
+    pub(in crate::discovery) fn is_ready(&self, source: &JwksSource, now: Duration) -> bool {
         let entry = self.entries.get(source);
         entry.is_some_and(|entry| entry.is_tried() || entry.since + PATIENCE <= now)
     }
@@ -452,25 +452,25 @@ mod tests {
         }
     }
 
-    fn unwanted(keys: bool, fetches: impl IntoIterator<Item = u64>) -> Unwanted {
+    fn discarded(keys: bool, fetches: impl IntoIterator<Item = u64>) -> Discarded {
         let fetches = fetches.into_iter().collect();
-        Unwanted { keys, fetches }
+        Discarded { keys, fetches }
     }
 
     #[test]
     fn keys_are_fetched_again_and_the_last_good_ones_stay() {
         let mut all = Schedule::default();
         assert_eq!(
-            all.want(sources([wanted("n", "a")]), second(10)),
-            unwanted(false, [])
+            all.set(sources([wanted("n", "a")]), second(10)),
+            discarded(false, [])
         );
         assert_eq!(all.next(second(9)), Some(second(10)));
-        let is_settled = |all: &Schedule, now| all.is_settled(&source("a"), second(now));
+        let is_ready = |all: &Schedule, now| all.is_ready(&source("a"), second(now));
         assert_eq!(
             (all.count_awaited(second(10)), all.patience(second(10))),
             (1, Some(second(15)))
         );
-        assert!(!is_settled(&all, 14) && is_settled(&all, 15));
+        assert!(!is_ready(&all, 14) && is_ready(&all, 15));
         assert_eq!(
             (all.count_awaited(second(15)), all.patience(second(15))),
             (0, None)
@@ -493,7 +493,7 @@ mod tests {
             (all.next(second(12)), all.patience(second(12))),
             (Some(second(1212)), None)
         );
-        assert!(is_settled(&all, 12));
+        assert!(is_ready(&all, 12));
         let notes = all.notes();
         let message = "spec.jwtRules[2]: tokens are refused: keys are fetched from 50 places for a namespace, and from 1000 in all";
         assert_eq!(notes[&("n".into(), "more".into())], [message]);
@@ -522,11 +522,11 @@ mod tests {
         assert_eq!(good(&mut all, "2", now), news(true, true));
         assert_eq!(all.next(now), Some(now + REFRESH));
         // Nobody wants them any more, and then somebody does.
-        assert_eq!(all.want(WantedKeys::default(), now), unwanted(true, []));
+        assert_eq!(all.set(WantedKeys::default(), now), discarded(true, []));
         assert!(all.rows().is_empty() && all.key_sets().is_empty());
-        assert!(!is_settled(&all, 5000));
+        assert!(!is_ready(&all, 5000));
         assert_eq!(good(&mut all, "3", now), FetchOutcome::default());
-        all.want(sources([wanted("n", "a")]), now);
+        all.set(sources([wanted("n", "a")]), now);
         assert_eq!(all.count_awaited(now), 1);
         let message = "spec.jwtRules[1]: tokens are refused until keys are fetched";
         assert_eq!(all.notes()[&("n".into(), "p".into())], [message]);
@@ -539,7 +539,7 @@ mod tests {
         let mut all = Schedule::default();
         let slow = (0..50).map(|at| wanted("a", &format!("slow-{at:02}")));
         let more = (0..20).map(|at| wanted(&format!("m{at:02}"), &format!("zone-{at:02}")));
-        all.want(sources(slow.chain(more)), second(0));
+        all.set(sources(slow.chain(more)), second(0));
         let due = all.due(second(0));
         assert_eq!(due.len(), AT_ONCE);
         let is_slow = |name: &String| name.contains("slow");
@@ -578,17 +578,17 @@ mod tests {
     fn a_place_is_fetched_in_the_share_of_each_namespace_that_wants_it() {
         let mut all = Schedule::default();
         let slow = || (0..49).map(|at| wanted("a", &format!("slow-{at:02}")));
-        all.want(sources(slow()), second(0));
+        all.set(sources(slow()), second(0));
         assert_eq!(all.due(second(0)).len(), OF_NAMESPACE_AT_ONCE);
         let theirs = shared("victim", [("a", 60), ("v", 5)]);
-        all.want(sources(slow().chain([theirs])), second(1));
+        all.set(sources(slow().chain([theirs])), second(1));
         let victim = fetch(3, "v", "victim", 5);
         assert_eq!(all.due(second(1)), std::slice::from_ref(&victim));
         all.done(&victim, Ok(keys("1")), second(2), REFRESH);
         assert_eq!(all.key_sets().len(), 1);
         // Neither has to fetch again until then, nor has one that comes later.
         let more = [("a", 60), ("w", 5)];
-        all.want(sources([shared("victim", more)]), second(3));
+        all.set(sources([shared("victim", more)]), second(3));
         assert_eq!(all.next(second(3)), Some(second(2) + REFRESH));
     }
 
@@ -600,7 +600,7 @@ mod tests {
     fn a_namespace_waits_no_longer_than_it_says_itself() {
         let mut all = Schedule::default();
         let hasty = || sources([shared("x", [("a", 1), ("v", 5)])]);
-        all.want(hasty(), second(0));
+        all.set(hasty(), second(0));
         // Who gives it most time goes first, and its failure is that of all.
         assert_eq!(all.due(second(0)), [fetch(1, "v", "x", 5)]);
         all.done(&fetch(1, "v", "x", 5), failed(5), second(1), REFRESH);
@@ -609,22 +609,22 @@ mod tests {
 
         // Who gives it less fails alone, and nothing is settled by that.
         let mut all = Schedule::default();
-        all.want(sources([wanted("a", "x")]), second(0));
+        all.set(sources([wanted("a", "x")]), second(0));
         assert_eq!(all.due(second(0)), [fetch(1, "a", "x", 5)]);
-        all.want(sources([shared("x", [("a", 5), ("v", 9)])]), second(1));
+        all.set(sources([shared("x", [("a", 5), ("v", 9)])]), second(1));
         assert_eq!(
             (all.due(second(5)), all.next(second(5))),
             (vec![], Some(second(10)))
         );
         all.done(&fetch(1, "a", "x", 5), failed(5), second(5), REFRESH);
-        assert!(!all.is_settled(&source("x"), second(4)));
+        assert!(!all.is_ready(&source("x"), second(4)));
         assert_eq!(all.due(second(5)), [fetch(2, "v", "x", 9)]);
         all.done(&fetch(2, "v", "x", 9), failed(9), second(5), REFRESH);
-        assert!(all.is_settled(&source("x"), second(4)));
+        assert!(all.is_ready(&source("x"), second(4)));
 
         // Who gives it more holds up nobody.
         let mut all = Schedule::default();
-        all.want(sources([shared("x", [("a", 60), ("v", 5)])]), second(0));
+        all.set(sources([shared("x", [("a", 60), ("v", 5)])]), second(0));
         assert_eq!(all.due(second(0)), [fetch(1, "a", "x", 60)]);
         assert_eq!(
             (all.due(second(5)), all.next(second(5))),
@@ -635,7 +635,7 @@ mod tests {
 
         // Who gives it as much does not ask it as well, although its turn comes before the first one's timer has run.
         let mut all = Schedule::default();
-        all.want(sources([shared("x", [("a", 5), ("v", 5)])]), second(0));
+        all.set(sources([shared("x", [("a", 5), ("v", 5)])]), second(0));
         let of = |number| fetch(number, "a", "x", 5);
         assert_eq!(all.due(second(0)), [of(1)]);
         assert_eq!(all.due(second(5)), []);
@@ -650,7 +650,7 @@ mod tests {
     fn the_trouble_of_a_place_is_what_those_meet_who_wait_longest() {
         let mut all = Schedule::default();
         let both = || sources([shared("x", [("a", 60), ("v", 5)])]);
-        all.want(both(), second(0));
+        all.set(both(), second(0));
         let long = all.due(second(0)).remove(0);
         let short = all.due(second(6)).remove(0);
         let done = |all: &mut Schedule, of: &Fetch, result, at| {
@@ -675,7 +675,7 @@ mod tests {
         let long = all.due(second(1200)).remove(0);
         let refused = done(&mut all, &long, Err(FetchError::Resolve), 1201);
         assert_eq!(refused, (true, "the host has no address".to_owned()));
-        all.want(sources([wanted("v", "x")]), second(1300));
+        all.set(sources([wanted("v", "x")]), second(1300));
         let alone = all.due(second(1300)).remove(0);
         assert_eq!(
             done(&mut all, &alone, failed(5), 1305),
@@ -688,23 +688,23 @@ mod tests {
     fn an_abandoned_fetch_counts_until_it_ends() {
         let mut all = Schedule::default();
         let round = |at: u64| (0..50).map(move |one| wanted("n", &format!("{at}-{one:02}")));
-        assert_eq!(all.want(sources(round(0)), second(0)), unwanted(false, []));
+        assert_eq!(all.set(sources(round(0)), second(0)), discarded(false, []));
         let first = all.due(second(0));
         assert_eq!(first.len(), OF_NAMESPACE_AT_ONCE);
         for at in 1..20 {
-            let news = all.want(sources(round(at)), second(at));
-            assert_eq!(news, unwanted(true, [1, 2]));
+            let news = all.set(sources(round(at)), second(at));
+            assert_eq!(news, discarded(true, [1, 2]));
             assert_eq!(all.due(second(at)), []);
         }
         // Another one has its turn meanwhile, and this one when they have ended.
         let other = wanted("v", "v");
-        all.want(sources(round(20).chain([other])), second(20));
+        all.set(sources(round(20).chain([other])), second(20));
         assert_eq!(all.due(second(20)), [fetch(3, "v", "v", 5)]);
         all.aborted(&first[0]);
         assert_eq!(all.due(second(20)), [fetch(4, "n", "20-00", 5)]);
         // One of the same source.
-        all.want(sources([]), second(21));
-        all.want(sources([wanted("n", "20-00")]), second(22));
+        all.set(sources([]), second(21));
+        all.set(sources([wanted("n", "20-00")]), second(22));
         assert_eq!(all.due(second(22)), []);
         all.aborted(&first[1]);
         let newer = fetch(5, "n", "20-00", 5);
@@ -729,7 +729,7 @@ mod tests {
                 (source(&at.to_string()), WantedJwksSource { timeouts, by })
             });
             let (mut all, before) = (Schedule::default(), LOOKS.get());
-            all.want(sources(wanted), second(0));
+            all.set(sources(wanted), second(0));
             let due = all.due(second(0));
             assert_eq!((due.len(), all.next(second(0))), (10, Some(second(6))));
             for one in &due {

@@ -134,10 +134,10 @@ impl DiscoveryMetrics {
         let r = &mut self.registry;
         for kind in Type::ALL {
             let type_name = kind.as_str();
-            let standing = GaugeFamily::default();
+            let current = GaugeFamily::default();
             let name = format!("pilot_xds_{type_name}_reject");
-            r.register(name, "Rejected resources (current)", standing.clone());
-            self.current_nacks.insert(type_name, standing);
+            r.register(name, "Rejected resources (current)", current.clone());
+            self.current_nacks.insert(type_name, current);
         }
         for (name, help) in CONFLICTS {
             let gauge = Gauge::default();

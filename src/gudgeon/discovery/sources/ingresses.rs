@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::discovery::hub::Hub;
 
-fn are_wanted(hub: &Hub) -> bool {
+fn is_enabled(hub: &Hub) -> bool {
     hub.world().mesh.ingress_controller_mode() != IngressControllerMode::Off
 }
 
@@ -43,7 +43,7 @@ pub(super) fn start(
         let mut running = JoinSet::new();
         let mut waits = Some(waits);
         loop {
-            let is_wanted = *counts.borrow_and_update() && are_wanted(&hub);
+            let is_wanted = *counts.borrow_and_update() && is_enabled(&hub);
             if is_wanted && running.is_empty() {
                 let (cluster, namespace) = (cluster.clone(), namespace.clone());
                 running.spawn(watch_ingresses(cluster, namespace, pace, to.clone()));

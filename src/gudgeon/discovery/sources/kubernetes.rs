@@ -41,7 +41,8 @@ pub(super) fn access(flags: &DiscoveryFlags) -> Option<Access> {
     }
 }
 
-/// Reads the local cluster and the remote ones from now on; their rules, if any are read, while they count. Returns the local one's name, and what it tells.
+/// Reads the local cluster and the remote ones from now on; their rules, if any are read, while they count. Returns the name of the
+/// local cluster, and its updates.
 ///
 /// # Errors
 /// No client of the local cluster can be built.
@@ -57,7 +58,7 @@ pub(super) async fn start(
     let cluster = shared.cluster(access).await.map_err(|cause| {
         Failure::config(format!("cannot read services from Kubernetes: {cause}"))
     })?;
-    hub.jwks.keep_from(cluster.address());
+    hub.jwks.forbid_server(cluster.address());
     let local = hub.options.settings.cluster.clone();
     let settings = ClusterSettings {
         namespace: given(flags.app_namespace.as_deref()).map(str::to_owned),
@@ -67,12 +68,8 @@ pub(super) async fn start(
     hub.set_sync_state(&id(&local), SyncState::Syncing);
     let trust = hub.trust.watch();
     let (to, updates) = watch::channel(ClusterUpdate::default());
-    loops.spawn(kubernetes::run(
-        cluster.clone(),
-        settings.clone(),
-        trust.clone(),
-        to,
-    ));
+    let of_local = kubernetes::run(cluster.clone(), settings.clone(), trust.clone(), to);
+    loops.spawn(of_local);
     loops.spawn(name_unread_api(cluster.clone(), updates.clone()));
     credentials::start(hub, cluster.clone(), settings.pace, loops);
     if configuration {
@@ -94,21 +91,10 @@ pub(super) async fn start(
         cluster, namespace, settings, trust, to, knows,
     ));
     let (joined, all) = watch::channel(false);
-    loops.spawn(follow_all(
-        Arc::clone(hub),
-        remotes,
-        known,
-        joined,
-        counts.clone(),
-    ));
-    let to_hub = follow(
-        Arc::clone(hub),
-        local.clone(),
-        updates.clone(),
-        all,
-        counts.clone(),
-    );
-    loops.spawn(to_hub);
+    let (hub, counts) = (Arc::clone(hub), counts.clone());
+    let of_remotes = follow_all(Arc::clone(&hub), remotes, known, joined, counts.clone());
+    loops.spawn(of_remotes);
+    loops.spawn(follow(hub, local.clone(), updates.clone(), all, counts));
     Ok((local, updates))
 }
 

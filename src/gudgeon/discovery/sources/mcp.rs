@@ -247,7 +247,7 @@ impl McpSources {
         };
         info!("rules that {ROLE} reads are served again: no source is named");
         if let SourceOrigin::Local(local) = &source.origin {
-            local.tell_again();
+            local.replay();
         }
         source
     }

@@ -162,9 +162,9 @@ impl WebhookMetrics {
     }
 
     /// Copies the counters of the webhook configuration's reconciler.
-    pub(super) fn show(&self, standing: &ReconcileStatus) {
-        up_to(&self.configuration_updates, standing.written);
-        for (reason, count) in &standing.refusals {
+    pub(super) fn show(&self, status: &ReconcileStatus) {
+        up_to(&self.configuration_updates, status.written);
+        for (reason, count) in &status.refusals {
             let label = [("reason", (*reason).to_owned())];
             up_to(&self.configuration_errors.get_or_create(&label), *count);
         }
@@ -239,11 +239,11 @@ mod tests {
         metrics.reloaded("tlsCertFile", ReloadResult::Broken);
         metrics.loaded("ca_certificates", true);
         metrics.loaded("ca_certificates", false);
-        let mut standing = ReconcileStatus::default();
-        standing.written = 3;
-        standing.refusals.insert("Forbidden", 2);
-        metrics.show(&standing);
-        metrics.show(&standing);
+        let mut status = ReconcileStatus::default();
+        status.written = 3;
+        status.refusals.insert("Forbidden", 2);
+        metrics.show(&status);
+        metrics.show(&status);
         let text = text(&registry);
         for line in [
             "# TYPE galley_validation_passed counter",

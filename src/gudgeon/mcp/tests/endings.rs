@@ -111,7 +111,7 @@ async fn sink_end(ending: Ending, sender: Arc<ResponseSender>) -> (Code, bool) {
         peer: Arc::new(Peer::new(Address::Dialled("a:1".to_owned()), None)),
         access: None,
         shutdown: None,
-        _place: None,
+        _slot: None,
     };
     let (status, is_good) = stream.run().await;
     (status.code(), is_good)

@@ -66,13 +66,13 @@ fn write(discovery: &Discovery, proxy: &Proxy, filter: &str, mark: &str) {
 }
 
 #[derive(Debug)]
-struct Answer {
+struct PatchedResponse {
     status: u16,
     headers: BTreeMap<String, String>,
     body: String,
 }
 
-fn ask(ip: IpAddr, port: u16, host: &str, path: &str) -> Option<Answer> {
+fn ask(ip: IpAddr, port: u16, host: &str, path: &str) -> Option<PatchedResponse> {
     let mut stream = TcpStream::connect((ip, port)).ok()?;
     stream.set_read_timeout(Some(SOON)).unwrap();
     let text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
@@ -83,7 +83,7 @@ fn ask(ip: IpAddr, port: u16, host: &str, path: &str) -> Option<Answer> {
     let mut lines = head.lines();
     let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
     let headers = lines.filter_map(|line| line.split_once(": "));
-    Some(Answer {
+    Some(PatchedResponse {
         status,
         headers: headers
             .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))

@@ -46,14 +46,14 @@ const SUBSETS: &str =
 
 /// An answer: its status, its headers in lower case, its body.
 #[derive(Debug)]
-struct Answer {
+struct RoutedResponse {
     status: u16,
     headers: BTreeMap<String, String>,
     body: String,
 }
 
 /// A request through the proxy to the host `a`, with these lines in its head.
-fn ask(proxy: &Proxy, method: &str, path: &str, lines: &[&str]) -> Answer {
+fn ask(proxy: &Proxy, method: &str, path: &str, lines: &[&str]) -> RoutedResponse {
     let mut stream = proxy.connect(proxy.ip, PORT).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
     let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
@@ -67,7 +67,7 @@ fn ask(proxy: &Proxy, method: &str, path: &str, lines: &[&str]) -> Answer {
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     let mut head = head.lines();
     let status = head.next().unwrap().split(' ').nth(1).unwrap();
-    Answer {
+    RoutedResponse {
         status: status.parse().unwrap(),
         headers: head
             .filter_map(|line| line.split_once(": "))

@@ -13,7 +13,7 @@ use super::scrape::Lines;
 use crate::http::{Decoder, Exchange, Malformed, request_head};
 use crate::log;
 use crate::status::response::{self, Framing};
-use crate::status::target::{ACCEPT, Redirect, Target};
+use crate::status::target::{ACCEPT, Redirect, RequestTarget};
 use crate::status::{Settings, Turn, count};
 
 /// Bytes that are read at once, and so go on to the client at once. Chosen: half of what Envoy writes at once, 16 kB.
@@ -41,7 +41,7 @@ pub(crate) struct Merge {
     /// The application was not reached by IPv4, and is tried by IPv6.
     six: bool,
     /// The request to the application, after a redirect another than at first.
-    target: Option<Target>,
+    target: Option<RequestTarget>,
     current: Option<Current>,
 }
 
@@ -275,7 +275,7 @@ impl Merge {
         let first = settings.scrape.get(place)?;
         let target = self
             .target
-            .get_or_insert_with(|| Target::metrics((first.port, settings.own), &first.path));
+            .get_or_insert_with(|| RequestTarget::metrics((first.port, settings.own), &first.path));
         let address: IpAddr = if self.six {
             Ipv6Addr::LOCALHOST.into()
         } else {

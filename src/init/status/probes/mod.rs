@@ -13,7 +13,7 @@ use mio::net::UnixStream;
 use crate::http::{Exchange, Response};
 use crate::status::Turn;
 use crate::status::response::{Framing, line};
-use crate::status::target::{Redirect, Target};
+use crate::status::target::{Redirect, RequestTarget};
 
 /// Bytes of an application's answer that are passed on. Source: pilot-agent's limit; kubelet reads no more.
 const BODY_BYTES: usize = 10 * 1024;
@@ -59,7 +59,7 @@ pub(crate) struct Probing {
 /// The check of a probe.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Check {
-    Http(Target),
+    Http(RequestTarget),
     Tcp { port: u16 },
     Grpc { port: u16, service: String },
 }

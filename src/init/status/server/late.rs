@@ -46,13 +46,13 @@ impl StatusServer {
                     self.effects.push(Effect::KillHelper(serial));
                 }
                 finish_probe(turn, &mut connection, 500, &line(&["no answer in time"]));
-                self.settle(turn, place, connection, Flow::Later);
+                self.flush_or_close(turn, place, connection, Flow::Later);
                 self.hand_over(turn, place);
             }
             // The source is late; if it were the client, there would be something for it.
             Phase::Merging(_) if !connection.has_unsent() => {
                 let flow = self.merge(turn, place, &mut connection);
-                self.settle(turn, place, connection, flow);
+                self.flush_or_close(turn, place, connection, flow);
             }
             Phase::Lingering { .. } => {}
             Phase::Head | Phase::Waiting(_) | Phase::Merging(_) | Phase::Finishing => {

@@ -194,11 +194,11 @@ impl StatusServer {
             Phase::Waiting(_) | Phase::Finishing => Flow::Later,
             Phase::Lingering { .. } => connection.discard(),
         };
-        self.settle(turn, place, connection, flow);
+        self.flush_or_close(turn, place, connection, flow);
     }
 
-    /// Sends an answer that is there; keeps the connection, or closes it.
-    fn settle(
+    /// Flushes a finished answer; keeps the connection, or closes it.
+    fn flush_or_close(
         &mut self,
         turn: &mut Turn<'_>,
         place: usize,
@@ -281,7 +281,7 @@ impl StatusServer {
             }
             Route::About(topic) => {
                 connection.page = topic != Topic::Ready;
-                if self.make_room(turn, connection, Some(topic)) {
+                if self.evict_for(turn, connection, Some(topic)) {
                     self.wants_readiness = true;
                     connection.deadline = turn.after(PAUSE);
                     connection.phase = Phase::Waiting(PendingRequest {
@@ -296,7 +296,7 @@ impl StatusServer {
                 }
             }
             Route::Probe(_) | Route::Forward(_) => {
-                if !self.make_room(turn, connection, None) {
+                if !self.evict_for(turn, connection, None) {
                     connection.answer(503, response::TEXT, b"too many probes at once\n", framing);
                 } else if let Some(probe) = request.probe {
                     connection.deadline = turn.after(probe.timeout);

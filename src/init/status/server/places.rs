@@ -87,8 +87,8 @@ impl StatusServer {
         connection.kept |= self.is_kept(from);
     }
 
-    /// Makes room for a request that will have to wait, if need be at the cost of another. Whether there is room.
-    pub(super) fn make_room(
+    /// Evicts another connection if a request that will have to wait has no room. Returns true if it has room now.
+    pub(super) fn evict_for(
         &mut self,
         turn: &mut Turn<'_>,
         newcomer: &Connection,
@@ -110,11 +110,11 @@ impl StatusServer {
             return false;
         };
         // With one more than the newcomer's address would have, it would only be the other way round.
-        let room = burden > own.saturating_add(1);
-        if room {
+        let has_room = burden > own.saturating_add(1);
+        if has_room {
             self.give_way(turn, place);
         }
-        room
+        has_room
     }
 
     /// All places are taken: one that anybody may evict.

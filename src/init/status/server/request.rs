@@ -11,7 +11,7 @@ use crate::http::{Parsed, Request};
 use crate::status::Settings;
 use crate::status::probes::Check;
 use crate::status::response::Framing;
-use crate::status::target::Target;
+use crate::status::target::RequestTarget;
 
 /// With this header Prometheus says when it will have lost its patience.
 const SCRAPE_TIMEOUT: &str = "x-prometheus-scrape-timeout-seconds";
@@ -108,7 +108,12 @@ fn probe(route: Route, request: &Request<'_>, settings: &Settings) -> Option<Pro
                 None => request.path.to_owned(),
             };
             Some(Probe {
-                check: Check::Http(Target::new(request, (port, settings.own), &path, &[])),
+                check: Check::Http(RequestTarget::new(
+                    request,
+                    (port, settings.own),
+                    &path,
+                    &[],
+                )),
                 timeout: PAUSE,
                 follow: false,
             })
@@ -118,7 +123,7 @@ fn probe(route: Route, request: &Request<'_>, settings: &Settings) -> Option<Pro
             let check = match &prober.action {
                 ProbeAction::Http(http) => {
                     let port = (http.port, settings.own);
-                    let mut target = Target::new(request, port, &http.path, &http.headers);
+                    let mut target = RequestTarget::new(request, port, &http.path, &http.headers);
                     target.https = http.https;
                     Check::Http(target)
                 }

@@ -149,7 +149,7 @@ impl StatusServer {
     pub(crate) fn helper_failed(&mut self, turn: &mut Turn<'_>, place: usize, why: &str) {
         if let Some(mut connection) = self.take(place) {
             self.finish_probes(turn, place, &mut connection, (500, &line(&[why])));
-            self.settle(turn, place, connection, Flow::Later);
+            self.flush_or_close(turn, place, connection, Flow::Later);
         }
         self.helper_ended(turn);
     }
@@ -170,7 +170,7 @@ impl StatusServer {
                 continue;
             };
             let flow = self.answer_one(turn, place, &mut connection, (pending, stage), view);
-            self.settle(turn, place, connection, flow);
+            self.flush_or_close(turn, place, connection, flow);
         }
     }
 

@@ -58,7 +58,7 @@ impl StatusServer {
                 continue;
             };
             finish_probe(turn, &mut connection, status, body);
-            self.settle(turn, sharer, connection, Flow::Later);
+            self.flush_or_close(turn, sharer, connection, Flow::Later);
         }
     }
 
@@ -85,7 +85,7 @@ impl StatusServer {
         }
         if let Some(mut connection) = self.take(heir) {
             self.probe(turn, heir, &mut connection, Probing::begin);
-            self.settle(turn, heir, connection, Flow::Later);
+            self.flush_or_close(turn, heir, connection, Flow::Later);
         }
     }
 

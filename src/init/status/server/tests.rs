@@ -72,7 +72,7 @@ impl Crowd {
             counters: &mut Counters::default(),
         };
         let before = self.addresses();
-        let room = self.server.make_room(&mut turn, &newcomer, topic);
+        let room = self.server.evict_for(&mut turn, &newcomer, topic);
         let mut after = self.addresses().into_iter();
         let mut next = after.next();
         let gone = before.into_iter().filter(|old| {

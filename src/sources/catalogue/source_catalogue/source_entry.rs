@@ -98,7 +98,7 @@ static UNEXPLAINED: LazyLock<Arc<[Finding]>> = LazyLock::new(|| {
 
 impl<V: StoredForm> SourceEntry<V> {
     /// An error of a text at a line, which concerns no object.
-    pub(crate) fn complaint(line: usize, message: &str) -> Self {
+    pub(crate) fn error_at(line: usize, message: &str) -> Self {
         Self {
             checked: CheckedObject {
                 findings: vec![Finding::error("", message)],

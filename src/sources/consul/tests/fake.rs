@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 /// A fault that replaces a response.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Fault {
+pub(super) enum ConsulFault {
     Status(u16),
     /// Not a byte.
     Silence,
@@ -27,14 +27,14 @@ pub(super) enum Fault {
 }
 
 /// Id, address, port, status of its check.
-pub(super) type Instance<'a> = (&'a str, &'a str, u16, &'a str);
+pub(super) type HealthEntry<'a> = (&'a str, &'a str, u16, &'a str);
 
 #[derive(Debug, Default)]
 struct State {
     index: u64,
     /// Each with the index of its last change.
     services: BTreeMap<String, (u64, Vec<Value>)>,
-    faults: Vec<(String, Fault)>,
+    faults: Vec<(String, ConsulFault)>,
     tags_turned: bool,
     log: Vec<String>,
     waiting: usize,
@@ -43,13 +43,13 @@ struct State {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Fake {
+pub(super) struct FakeConsul {
     state: Arc<Mutex<State>>,
     changed: watch::Sender<u64>,
     address: SocketAddr,
 }
 
-impl Fake {
+impl FakeConsul {
     pub(super) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let fake = Self {
@@ -103,8 +103,8 @@ impl Fake {
         self.address
     }
 
-    pub(super) fn set(&self, name: &str, instances: &[Instance<'_>]) {
-        let entry = |&(id, address, port, status): &Instance<'_>| {
+    pub(super) fn set(&self, name: &str, instances: &[HealthEntry<'_>]) {
+        let entry = |&(id, address, port, status): &HealthEntry<'_>| {
             json!({
                 "Node": {"Node": "n", "Address": "10.9.9.9", "Datacenter": "dc1"},
                 "Service": {"ID": id, "Service": name, "Address": address, "Port": port,
@@ -144,7 +144,7 @@ impl Fake {
     }
 
     /// Sets the fault of paths with this prefix, for blocked queries, too.
-    pub(super) fn fault(&self, path: &str, fault: Fault) {
+    pub(super) fn fault(&self, path: &str, fault: ConsulFault) {
         self.change(|state, _| state.faults.push((path.to_owned(), fault)));
     }
 
@@ -219,7 +219,7 @@ impl Fake {
     }
 
     /// Waits for a newer index than the path's.
-    async fn answer(&self, path: &str) -> Result<(u64, String), Fault> {
+    async fn answer(&self, path: &str) -> Result<(u64, String), ConsulFault> {
         let mut changed = self.changed.subscribe();
         let asked: u64 = path
             .split_once("index=")
@@ -239,7 +239,7 @@ impl Fake {
         }
     }
 
-    fn now(&self, path: &str, asked: u64) -> Option<Result<(u64, String), Fault>> {
+    fn now(&self, path: &str, asked: u64) -> Option<Result<(u64, String), ConsulFault>> {
         let state = self.state();
         if let Some((_, fault)) = state
             .faults
@@ -279,7 +279,7 @@ impl Fake {
 }
 
 /// Counts a query that waits for as long as it does.
-struct Waiting(Option<Fake>);
+struct Waiting(Option<FakeConsul>);
 
 impl Drop for Waiting {
     fn drop(&mut self) {
@@ -306,36 +306,36 @@ fn answer_ends(state: &State, path: &str) -> bool {
         .any(|(start, _)| path.starts_with(start.as_str()))
 }
 
-async fn misbehave(connection: &mut TcpStream, fault: Fault) -> std::io::Result<()> {
+async fn misbehave(connection: &mut TcpStream, fault: ConsulFault) -> std::io::Result<()> {
     const FILL: [u8; 1 << 14] = [b' '; 1 << 14];
     match fault {
-        Fault::Status(code) => {
+        ConsulFault::Status(code) => {
             let head =
                 format!("HTTP/1.1 {code} No\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno");
             connection.write_all(head.as_bytes()).await
         }
-        Fault::Silence => std::future::pending().await,
-        Fault::Endless => {
+        ConsulFault::Silence => std::future::pending().await,
+        ConsulFault::Endless => {
             let head = b"HTTP/1.1 200 OK\r\nX-Consul-Index: 999\r\n\r\n[";
             connection.write_all(head).await?;
             loop {
                 connection.write_all(&FILL).await?;
             }
         }
-        Fault::EndlessHead => {
+        ConsulFault::EndlessHead => {
             connection.write_all(b"HTTP/1.1 200 OK\r\nX-Fill: ").await?;
             loop {
                 connection.write_all(&FILL).await?;
             }
         }
-        Fault::Says(text) => {
+        ConsulFault::Says(text) => {
             let head = format!(
                 "HTTP/1.1 200 OK\r\nX-Consul-Index: 999\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
                 text.len()
             );
             connection.write_all(head.as_bytes()).await
         }
-        Fault::Cut => {
+        ConsulFault::Cut => {
             let head = b"HTTP/1.1 200 OK\r\nX-Consul-Index: 999\r\nContent-Length: 9999\r\n\r\n[";
             connection.write_all(head).await
         }

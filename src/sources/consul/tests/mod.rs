@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use self::fake::{Fake, Fault};
+use self::fake::{ConsulFault, FakeConsul};
 use super::{Address, Consul, ConsulUpdate, Token, convert, wire};
 use crate::contribution::SyncState;
 
@@ -36,7 +36,7 @@ impl Drop for Source {
 }
 
 impl Source {
-    fn of(fake: &Fake) -> Self {
+    fn of(fake: &FakeConsul) -> Self {
         let address: Address = format!("http://{}", fake.address()).parse().unwrap();
         let consul = Consul::new(address, Token::new("sesame"), "west".into());
         let (to, updates) = watch::channel(ConsulUpdate::default());
@@ -58,7 +58,7 @@ impl Source {
             .unwrap();
     }
 
-    async fn synced(fake: &Fake) -> Self {
+    async fn synced(fake: &FakeConsul) -> Self {
         let mut source = Self::of(fake);
         source
             .until(SOON * 5, "synced", |update| {
@@ -86,7 +86,7 @@ fn endpoints(update: &ConsulUpdate, name: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn registered_services_are_served_and_changes_arrive_soon() {
-    let fake = Fake::start().await;
+    let fake = FakeConsul::start().await;
     fake.set("web", &[("web-1", "10.0.0.1", 80, "passing")]);
     let mut source = Source::synced(&fake).await;
     assert_eq!(endpoints(&source.updates.borrow(), "web"), ["10.0.0.1:80"]);
@@ -123,7 +123,7 @@ async fn registered_services_are_served_and_changes_arrive_soon() {
 
 #[tokio::test]
 async fn while_idle_there_is_nothing_but_waiting() {
-    let fake = Fake::start().await;
+    let fake = FakeConsul::start().await;
     for name in ["a", "b", "c"] {
         fake.set(name, &[(name, "10.0.0.1", 80, "passing")]);
     }
@@ -152,7 +152,7 @@ async fn while_idle_there_is_nothing_but_waiting() {
 
 #[tokio::test]
 async fn an_index_that_goes_back_is_followed() {
-    let fake = Fake::start().await;
+    let fake = FakeConsul::start().await;
     fake.set("web", &[("web-1", "10.0.0.1", 80, "passing")]);
     let mut source = Source::synced(&fake).await;
     fake.until("all wait", |fake| fake.waiting() == 2).await;
@@ -174,9 +174,9 @@ async fn an_index_that_goes_back_is_followed() {
 
 #[tokio::test]
 async fn without_the_right_to_checks_there_are_instances() {
-    let fake = Fake::start().await;
+    let fake = FakeConsul::start().await;
     fake.set("web", &[("web-1", "10.0.0.1", 80, "critical")]);
-    fake.fault("/v1/health/", Fault::Status(403));
+    fake.fault("/v1/health/", ConsulFault::Status(403));
     let mut source = Source::synced(&fake).await;
     // Without checks the instance counts as healthy.
     assert_eq!(endpoints(&source.updates.borrow(), "web"), ["10.0.0.1:80"]);
@@ -193,13 +193,13 @@ async fn without_the_right_to_checks_there_are_instances() {
 #[tokio::test]
 async fn a_hostile_agent_changes_nothing() {
     let faults = [
-        Fault::Endless,
-        Fault::EndlessHead,
-        Fault::Says("[[["),
-        Fault::Says("{\"Node\":1}"),
-        Fault::Cut,
-        Fault::Status(429),
-        Fault::Status(500),
+        ConsulFault::Endless,
+        ConsulFault::EndlessHead,
+        ConsulFault::Says("[[["),
+        ConsulFault::Says("{\"Node\":1}"),
+        ConsulFault::Cut,
+        ConsulFault::Status(429),
+        ConsulFault::Status(500),
     ];
     let mut all = tokio::task::JoinSet::new();
     for fault in faults {
@@ -210,8 +210,8 @@ async fn a_hostile_agent_changes_nothing() {
     }
 }
 
-async fn suffers(fault: Fault) {
-    let fake = Fake::start().await;
+async fn suffers(fault: ConsulFault) {
+    let fake = FakeConsul::start().await;
     fake.set("a", &[("a-1", "10.0.0.1", 80, "passing")]);
     fake.set("b", &[("b-1", "10.0.0.2", 80, "passing")]);
     let mut source = Source::synced(&fake).await;
@@ -252,8 +252,8 @@ async fn suffers(fault: Fault) {
 /// The agent sends no byte; the clock advances by the query's deadline only.
 #[tokio::test(start_paused = true)]
 async fn silence_is_an_error_in_the_end() {
-    let fake = Fake::start().await;
-    fake.fault("/v1/", Fault::Silence);
+    let fake = FakeConsul::start().await;
+    fake.fault("/v1/", ConsulFault::Silence);
     let source = Source::of(&fake);
     let begun = tokio::time::Instant::now();
     fake.until("asked again", |fake| fake.log().len() > 1).await;
@@ -263,7 +263,7 @@ async fn silence_is_an_error_in_the_end() {
 
 #[tokio::test]
 async fn many_services_do_not_open_more_connections_than_the_agent_takes() {
-    let fake = Fake::start().await;
+    let fake = FakeConsul::start().await;
     fake.allow(50);
     for at in 0..120 {
         let name = format!("s{at:03}");

@@ -125,38 +125,42 @@ impl ConfigWatcher {
             broken: 0,
         };
         if this.settings.analysis {
-            let analysis = Analysis::new(this.settings.pace.bounds());
-            let (cluster, writes) = (this.cluster.clone(), analysis.writes());
-            this.tasks
-                .spawn("the writer of statuses".to_owned(), move || {
-                    analysis::run(cluster.clone(), writes.clone())
-                });
-            this.analysis = Some(analysis);
+            this.start_analysis();
         }
         this.watch(DEFINITIONS, definitions::RESOURCE, None, None);
         this.watch(CoreKind::Ingress.collection(), INGRESSES, again, None);
         if services {
-            for (kind, name) in [
-                (CoreKind::Service, "services"),
-                (CoreKind::Pod, "pods"),
-                (CoreKind::Node, "nodes"),
-            ] {
-                this.watch(kind.collection(), Resource::core(name), None, None);
-            }
-            this.watch(
-                CoreKind::EndpointSlice.collection(),
-                ENDPOINT_SLICES,
-                again,
-                None,
-            );
-            this.watch(
-                CoreKind::Endpoints.collection(),
-                Resource::core("endpoints"),
-                None,
-                Some(ENDPOINT_SLICES),
-            );
+            this.watch_services(again);
         }
         this
+    }
+
+    fn start_analysis(&mut self) {
+        let analysis = Analysis::new(self.settings.pace.bounds());
+        let (cluster, writes) = (self.cluster.clone(), analysis.writes());
+        self.tasks
+            .spawn("the writer of statuses".to_owned(), move || {
+                analysis::run(cluster.clone(), writes.clone())
+            });
+        self.analysis = Some(analysis);
+    }
+
+    /// Watches the kinds that entries of Services are made of.
+    fn watch_services(&mut self, again: Option<Duration>) {
+        for (kind, name) in [
+            (CoreKind::Service, "services"),
+            (CoreKind::Pod, "pods"),
+            (CoreKind::Node, "nodes"),
+        ] {
+            self.watch(kind.collection(), Resource::core(name), None, None);
+        }
+        let slices = CoreKind::EndpointSlice.collection();
+        self.watch(slices, ENDPOINT_SLICES, again, None);
+        let (endpoints, resource) = (
+            CoreKind::Endpoints.collection(),
+            Resource::core("endpoints"),
+        );
+        self.watch(endpoints, resource, None, Some(ENDPOINT_SLICES));
     }
 
     fn watch(
@@ -387,7 +391,7 @@ impl ConfigWatcher {
                     if let Some(kind) = self.kinds.get_mut(pending.collection) {
                         kind.freshness = pending.freshness;
                     }
-                    self.catalogue.objects.problems(self.unkept());
+                    self.catalogue.objects.problems(self.unstored());
                     return true;
                 }
             }
@@ -397,7 +401,7 @@ impl ConfigWatcher {
     }
 
     /// Objects that are no such thing, or have no room.
-    fn unkept(&self) -> BTreeSet<SourceProblem> {
+    fn unstored(&self) -> BTreeSet<SourceProblem> {
         let of = |kind: &WatchedKind| {
             let resource = kind.resource;
             let problem = |key: &Key, cause: String| {

@@ -223,7 +223,7 @@ impl SecretLookups {
         };
         to.send_if_modified(|found| {
             let is_new = found.resolved.insert(key.clone());
-            let is_told = set_broken(&mut found.broken, key, broken);
+            let is_broken_changed = set_broken(&mut found.broken, key, broken);
             let is_same = found.all.get(key) == change.as_ref();
             if !is_same {
                 let all = Arc::make_mut(&mut found.all);
@@ -232,7 +232,7 @@ impl SecretLookups {
                     None => all.remove(key),
                 };
             }
-            is_new || is_told || !is_same
+            is_new || is_broken_changed || !is_same
         });
     }
 }

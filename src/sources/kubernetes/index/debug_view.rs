@@ -41,7 +41,7 @@ impl ClusterUpdate {
                     let checked = check(&api_version, effectless.kind.kind, &metadata, &spec);
                     (spec, checked)
                 }
-                Err(message) => (Value::Null, unshown(&message, !plain.has_spec())),
+                Err(message) => (Value::Null, without_spec(&message, !plain.has_spec())),
             };
             WrittenObject {
                 api_version: api_version.into(),
@@ -179,7 +179,7 @@ fn check(api_version: &str, kind: &str, metadata: &Value, spec: &Value) -> Check
 }
 
 /// An object whose spec is not stored, or is no JSON.
-fn unshown(message: &str, is_accepted: bool) -> Checked {
+fn without_spec(message: &str, is_accepted: bool) -> Checked {
     let finding = match is_accepted {
         true => Finding::warning("", message),
         false => Finding::error("", message),

@@ -82,7 +82,7 @@ pub(super) struct ServiceEndpoints {
     /// Places that name a pod which is not there.
     pub(super) podless: usize,
     /// The number of addresses, and of those used, if there are more than the limit.
-    pub(super) crowded: Option<(usize, usize)>,
+    pub(super) over_limit: Option<(usize, usize)>,
     /// Port names, if the endpoints have none of the service's ports.
     pub(super) mismatch: Option<PortMismatch>,
 }
@@ -107,7 +107,7 @@ impl ServiceEndpoints {
             );
             return Some(message.into());
         }
-        let (all, used) = self.crowded?;
+        let (all, used) = self.over_limit?;
         let most = size::SERVICE_PLACES;
         let message = format!(
             "the first {used} of {all} addresses are used: more than {most} places with its ports: split the service"
@@ -161,7 +161,7 @@ pub(super) fn of(lookup: Lookup<'_>, service: &wire::Service) -> ServiceEndpoint
         seen, used, others, ..
     } = gathered;
     let mut outcome = gathered.outcome;
-    outcome.crowded = (used < seen).then_some((seen, used));
+    outcome.over_limit = (used < seen).then_some((seen, used));
     let is_mismatch = seen == 0 && !others.is_empty() && !service.ports.is_empty();
     outcome.mismatch = is_mismatch.then(|| PortMismatch {
         theirs: others.into_iter().take(NAMES).collect(),

@@ -75,7 +75,7 @@ pub async fn ingresses(
     };
     let (writer, mut reader) = store::<ServedIngress>();
     let watcher = Watcher::new(cluster, selection, pace);
-    let tell = async {
+    let emit = async {
         let mut all = Ingresses::new();
         while let Some(changes) = reader.changed().await {
             if changes.whole {
@@ -102,7 +102,7 @@ pub async fn ingresses(
     };
     tokio::select! {
         never = watcher.run(writer) => match never {},
-        () = tell => {}
+        () = emit => {}
         () = to.closed() => {}
     }
 }

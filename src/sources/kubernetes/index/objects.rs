@@ -103,7 +103,7 @@ pub struct Objects {
     /// Places that name a pod which is not there, by service.
     podless: BTreeMap<Key, usize>,
     /// Services with more endpoints than the limit, and the message about each.
-    crowded: BTreeMap<Key, Arc<str>>,
+    over_limit: BTreeMap<Key, Arc<str>>,
     ever_podless: u64,
     events: BTreeMap<(&'static str, Event), u64>,
     contribution: Contribution,
@@ -117,7 +117,7 @@ impl Objects {
             tables: Tables::default(),
             problems: BTreeMap::new(),
             podless: BTreeMap::new(),
-            crowded: BTreeMap::new(),
+            over_limit: BTreeMap::new(),
             ever_podless: 0,
             events: BTreeMap::new(),
             contribution: Contribution::default(),
@@ -240,10 +240,11 @@ impl Objects {
     pub fn problems(&self) -> impl Iterator<Item = Problem> {
         let of_objects = self.problems.iter();
         let of_objects = of_objects.map(|((kind, object), message)| (*kind, object, message));
-        let crowded = self.crowded.iter();
-        let crowded = crowded.map(|(object, message)| (<Service as Sealed>::NAME, object, message));
+        let over_limit = self.over_limit.iter();
+        let over_limit =
+            over_limit.map(|(object, message)| (<Service as Sealed>::NAME, object, message));
         of_objects
-            .chain(crowded)
+            .chain(over_limit)
             .map(|(kind, object, message)| Problem {
                 kind,
                 object: object.clone(),
@@ -330,8 +331,8 @@ impl Objects {
             None => (None, ServiceEndpoints::default()),
         };
         match places.problem() {
-            Some(message) => self.crowded.insert(key.clone(), message),
-            None => self.crowded.remove(key),
+            Some(message) => self.over_limit.insert(key.clone(), message),
+            None => self.over_limit.remove(key),
         };
         let ServiceEndpoints {
             endpoints: found,
@@ -376,6 +377,6 @@ impl Objects {
             && self.tables.has_no_indexes()
             && self.problems.is_empty()
             && self.podless.is_empty()
-            && self.crowded.is_empty()
+            && self.over_limit.is_empty()
     }
 }

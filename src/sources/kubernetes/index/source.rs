@@ -364,7 +364,6 @@ impl InstalledKindWatch {
         let mut pauses = self.peers.pauses();
         loop {
             pauses.begin();
-            let name = self.resource.name;
             let version = self.version(lost).await;
             if let Ok(found) = &version
                 && !std::mem::replace(&mut is_known, true)
@@ -377,15 +376,8 @@ impl InstalledKindWatch {
             }
             let wait = match version {
                 Ok(Some(version)) => {
-                    let cluster = self.cluster.clone();
-                    let watcher = Watcher::new(cluster, self.selection.clone(), self.pace);
-                    let resource = Resource {
-                        version,
-                        ..self.resource
-                    };
-                    let watcher = watcher.of(resource).beside(self.peers.clone());
                     let begun = Instant::now();
-                    watcher.while_served(&mut store).await;
+                    self.watcher::<K>(version).while_served(&mut store).await;
                     lost = Some(Instant::now());
                     // A server may announce a kind and then answer 404.
                     if begun.elapsed() >= self.pace.steady {
@@ -396,7 +388,8 @@ impl InstalledKindWatch {
                 }
                 // A server that starts knows kinds of its own before it knows others'.
                 Ok(None) if lost.is_some_and(|lost| lost.elapsed() < self.gone) => {
-                    let why = format!("{} does not serve {name}", self.cluster.address());
+                    let (server, name) = (self.cluster.address(), self.resource.name);
+                    let why = format!("{server} does not serve {name}");
                     store.stale(Instant::now(), why);
                     backoff.next(fastrand::f64())
                 }
@@ -417,6 +410,15 @@ impl InstalledKindWatch {
             };
             sleep(wait).await;
         }
+    }
+
+    fn watcher<K: Kind>(&self, version: &'static str) -> Watcher<K> {
+        let resource = Resource {
+            version,
+            ..self.resource
+        };
+        let watcher = Watcher::new(self.cluster.clone(), self.selection.clone(), self.pace);
+        watcher.of(resource).beside(self.peers.clone())
     }
 
     /// Returns the version in which the server has the kind, which it has lost at that time.

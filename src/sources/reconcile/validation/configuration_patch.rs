@@ -47,7 +47,7 @@ pub(crate) fn decide(
     patches.extend(
         lacking
             .clone()
-            .map(|desired| made(desired, bundle, fail, now)),
+            .map(|desired| completed(desired, bundle, fail, now)),
     );
     // As they will be.
     let entries = ours.clone().map(|entry| {
@@ -60,7 +60,7 @@ pub(crate) fn decide(
     let known: Vec<&str> = present.iter().map(Webhook::name).collect();
     match coverage::rest(wanted, &entries, &known) {
         None => {}
-        Some(RemainingKinds::Entry(entry)) => patches.push(made(&entry, bundle, fail, now)),
+        Some(RemainingKinds::Entry(entry)) => patches.push(completed(&entry, bundle, fail, now)),
         Some(RemainingKinds::Rules(name, rules)) => set_rules(&mut patches, &name, rules),
     }
     let names = ours.map(|entry| entry.name().to_owned());
@@ -97,7 +97,7 @@ fn created(wanted: &Validation, bundle: &CaBundle, fail: bool, now: SystemTime) 
     if let Some(RemainingKinds::Entry(entry)) = coverage::rest(wanted, &all, &known) {
         all.push(entry);
     }
-    let entries = all.iter().map(|entry| made(entry, bundle, fail, now));
+    let entries = all.iter().map(|entry| completed(entry, bundle, fail, now));
     let entries: Vec<Value> = entries.collect();
     let mut whole = wanted.object.clone();
     if let Some(whole) = whole.as_object_mut() {
@@ -117,7 +117,7 @@ pub(crate) fn complete(mut object: Value, owner: &str, uid: &str) -> Value {
 }
 
 /// Completes an entry: bundle, policy and defaults.
-fn made(entry: &Webhook, bundle: &CaBundle, fail: bool, now: SystemTime) -> Value {
+fn completed(entry: &Webhook, bundle: &CaBundle, fail: bool, now: SystemTime) -> Value {
     let mut made = entry.0.clone();
     if let Some(made) = made.as_object_mut() {
         let policy = if fail { "Fail" } else { "Ignore" };

@@ -7,8 +7,8 @@ use sources::kubernetes::{Cluster, ObjectSource as _, Selection, WatchTiming, Wa
 use sources::reconcile::{CaBundle, ReconcileState, WebhookConfiguration};
 
 use crate::support::{
-    Configuration, bundle, ca, configuration, keep, manifest, open, own, run, try_kubectl, until,
-    webhooks,
+    TemporaryConfiguration, bundle, ca, configuration, keep, manifest, open, own, run, try_kubectl,
+    until, webhooks,
 };
 
 const NAME: &str = "istio-sidecar-injector";
@@ -90,7 +90,7 @@ async fn the_role_is_enough() {
 #[ignore = "takes an API server: build/kube-test"]
 async fn the_role_is_for_one_name() {
     let _shipped = Shipped::new();
-    let other = Configuration::new("somebody-elses");
+    let other = TemporaryConfiguration::new("somebody-elses");
     let reconciler = keep(injector().await, other.0, own());
     until("it is refused", || {
         reconciler.handle.statuses()[0].error.is_some()

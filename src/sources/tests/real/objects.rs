@@ -9,7 +9,7 @@ use sources::reconcile::WebhookConfiguration;
 use std::time::Duration;
 use tokio::time::timeout;
 
-use crate::support::{Configuration, admin, kubectl, try_kubectl, webhooks};
+use crate::support::{TemporaryConfiguration, admin, kubectl, try_kubectl, webhooks};
 
 /// More than a page.
 const OBJECTS: usize = 130;
@@ -59,7 +59,7 @@ async fn pages_and_changes() {
     );
     assert_eq!(before.webhooks, after.webhooks);
     // One that loses the label is gone from here, and one without it was never there.
-    let unlabelled = Configuration::new("page-000");
+    let unlabelled = TemporaryConfiguration::new("page-000");
     kubectl(&[
         "label",
         "mutatingwebhookconfiguration",

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use sources::reconcile::{CaBundle, ReconcileState};
 
 use crate::support::{
-    Configuration, admin, apply, bundle, ca, configuration, keep, kubectl, own, repository, run,
-    try_kubectl, until, version,
+    TemporaryConfiguration, admin, apply, bundle, ca, configuration, keep, kubectl, own,
+    repository, run, try_kubectl, until, version,
 };
 
 /// Without what a write changes by itself.
@@ -48,7 +48,7 @@ fn replace(name: &str, base64: &str) {
 #[tokio::test]
 #[ignore = "takes an API server: build/kube-test"]
 async fn a_bundle_replaced_by_hand_is_mended() {
-    let name = Configuration::new("mended");
+    let name = TemporaryConfiguration::new("mended");
     let before = without_bundles(configuration(name.0));
     let file = ca("corporate");
     let reconciler = keep(
@@ -86,7 +86,7 @@ async fn a_configuration_is_waited_for() {
         reconciler.handle.statuses()[0].state == ReconcileState::Missing
     })
     .await;
-    let name = Configuration::new("late");
+    let name = TemporaryConfiguration::new("late");
     until("the bundle is there", || reconciler.handle.is_in_sync()).await;
     drop(name);
     until("it is missed again", || {
@@ -98,7 +98,7 @@ async fn a_configuration_is_waited_for() {
 #[tokio::test]
 #[ignore = "takes an API server: build/kube-test"]
 async fn replicas_do_not_fight() {
-    let name = Configuration::new("replicas");
+    let name = TemporaryConfiguration::new("replicas");
     let corporate = ca("corporate");
     let first = keep(admin().await, name.0, CaBundle::Own(corporate.into_bytes()));
     until("a stranger's is there", || first.handle.is_in_sync()).await;
@@ -146,7 +146,7 @@ pub(crate) fn kube(verb: &str) {
 #[tokio::test]
 #[ignore = "takes an API server: build/kube-test"]
 async fn a_server_that_stops_and_starts() {
-    let name = Configuration::new("outage");
+    let name = TemporaryConfiguration::new("outage");
     let (old, new) = (ca("old"), ca("new"));
     let reconciler = keep(
         admin().await,

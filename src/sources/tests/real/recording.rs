@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::config::{AuthInfo, Config, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
-use crate::support::{Configuration, apply, kubectl, run, try_kubectl};
+use crate::support::{TemporaryConfiguration, apply, kubectl, run, try_kubectl};
 
 #[path = "../../kubernetes/fake/script.rs"]
 pub(crate) mod script;
@@ -87,7 +87,7 @@ async fn the_fake_was_told_the_truth() {
     let denied = kube::Client::try_from(denied).unwrap();
     let before = |step: &str| match step {
         // Other objects change, which the script does not select.
-        "bookmark has begun" => drop(Configuration::new("unrecorded")),
+        "bookmark has begun" => drop(TemporaryConfiguration::new("unrecorded")),
         "expired page" => compact(),
         "expired watch" => define(),
         _ => {}

@@ -91,16 +91,16 @@ pub(crate) fn webhooks(name: &str) -> Value {
 }
 
 /// Removed at the end, so that tests do not meet.
-pub(crate) struct Configuration(pub(crate) &'static str);
+pub(crate) struct TemporaryConfiguration(pub(crate) &'static str);
 
-impl Configuration {
+impl TemporaryConfiguration {
     pub(crate) fn new(name: &'static str) -> Self {
         apply(&webhooks(name));
         Self(name)
     }
 }
 
-impl Drop for Configuration {
+impl Drop for TemporaryConfiguration {
     fn drop(&mut self) {
         let _there_or_not = try_kubectl(&["delete", "mutatingwebhookconfiguration", self.0], "");
     }

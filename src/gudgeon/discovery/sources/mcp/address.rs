@@ -52,7 +52,7 @@ pub(super) fn named(source: &ConfigSource, received: usize) -> Result<SourceName
             Ok(SourceName::Folder(PathBuf::from(path), collections()))
         }
         Some(_) => Err(format!("{:?}: want fs:///DIRECTORY", source.address)),
-        None => wanted(source, received).map(SourceName::Dialled),
+        None => parse(source, received).map(SourceName::Dialled),
     }
 }
 
@@ -88,7 +88,7 @@ pub(super) fn collections() -> Vec<String> {
     kinds.map(|kind| kind.collection.to_owned()).collect()
 }
 
-fn wanted(source: &ConfigSource, received: usize) -> Result<WantedSource, String> {
+fn parse(source: &ConfigSource, received: usize) -> Result<WantedSource, String> {
     let address = source.address.as_str();
     let wrong = |cause: &str| format!("{:?}: {cause}", without_credentials(address));
     let (scheme, rest) = address.split_once("://").unwrap_or(("mcp", address));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn read(text: &str) -> Result<WantedSource, String> {
-        wanted(&source(text), 1)
+        parse(&source(text), 1)
     }
 
     #[test]

@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    fn told(changes: &[EntryChange]) -> String {
+    fn emitted(changes: &[EntryChange]) -> String {
         let words = changes.iter().map(|change| match change {
             EntryChange::Set(id, Entry::Core { json, .. }, _) => format!("{}={json}", id.name),
             EntryChange::Gone(id) => format!("{}-", id.name),
@@ -114,20 +114,20 @@ mod tests {
     #[test]
     fn the_object_of_the_first_source_counts() {
         let mut all = CoreObjects::default();
-        assert_eq!(told(&all.set_order(vec![1, 2])), "");
+        assert_eq!(emitted(&all.set_order(vec![1, 2])), "");
         assert_eq!(
-            told(&all.apply(2, &[set("a", "2"), set("b", "2")])),
+            emitted(&all.apply(2, &[set("a", "2"), set("b", "2")])),
             "a=2 b=2"
         );
-        assert_eq!(told(&all.apply(1, &[set("a", "1")])), "a=1");
+        assert_eq!(emitted(&all.apply(1, &[set("a", "1")])), "a=1");
         // The second one changes, and nobody sees it.
-        assert_eq!(told(&all.apply(2, &[set("a", "3")])), "");
-        assert_eq!(told(&all.apply(1, &[EntryChange::Gone(id("a"))])), "a=3");
-        assert_eq!(told(&all.apply(1, &[set("a", "1")])), "a=1");
-        assert_eq!(told(&all.set_order(vec![2, 1])), "a=3");
+        assert_eq!(emitted(&all.apply(2, &[set("a", "3")])), "");
+        assert_eq!(emitted(&all.apply(1, &[EntryChange::Gone(id("a"))])), "a=3");
+        assert_eq!(emitted(&all.apply(1, &[set("a", "1")])), "a=1");
+        assert_eq!(emitted(&all.set_order(vec![2, 1])), "a=3");
         // A source that is gone takes its objects along.
-        assert_eq!(told(&all.set_order(vec![1])), "a=1 b-");
-        assert_eq!(told(&all.set_order(vec![1, 2])), "");
-        assert_eq!(told(&all.set_order(Vec::new())), "a-");
+        assert_eq!(emitted(&all.set_order(vec![1])), "a=1 b-");
+        assert_eq!(emitted(&all.set_order(vec![1, 2])), "");
+        assert_eq!(emitted(&all.set_order(Vec::new())), "a-");
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct Local {
     report: Mutex<Arc<ConfigReport>>,
     tally: Mutex<Tally>,
     /// All is to be told again.
-    again: Notify,
+    replays: Notify,
 }
 
 /// The number of objects of each collection, and its version: as a galley over the same directory would give them.
@@ -147,14 +147,14 @@ impl Local {
             lost: Mutex::default(),
             report: Mutex::default(),
             tally: Mutex::default(),
-            again: Notify::new(),
+            replays: Notify::new(),
         }
     }
 
-    /// Makes a source that was aside tell all again. It is not synced until then.
-    pub(super) fn tell_again(&self) {
+    /// Replays all objects of a source that was set aside. The source is not synced until then.
+    pub(super) fn replay(&self) {
         self.synced.store(false, Ordering::Relaxed);
-        self.again.notify_one();
+        self.replays.notify_one();
     }
 
     /// The number of objects and the version of each collection that was read.
@@ -234,7 +234,7 @@ impl Local {
             let update = select! {
                 // What is told next is a change of all.
                 biased;
-                () = self.again.notified() => RuleUpdate {
+                () = self.replays.notified() => RuleUpdate {
                     changes: known.values().cloned().collect(),
                     is_whole: false,
                     report: self.report(),

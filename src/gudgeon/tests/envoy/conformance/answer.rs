@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The answer to one request or connection.
-pub struct Answer {
+pub struct RequestOutcome {
     status: u16,
     pub headers: Vec<(String, String)>,
     /// The application, and what it was asked.
@@ -20,7 +20,7 @@ pub struct Session {
     pub cipher: String,
 }
 
-impl Answer {
+impl RequestOutcome {
     pub fn read(response: &[u8], is_http: bool, session: Session, took: Duration) -> Option<Self> {
         let response = String::from_utf8_lossy(response).into_owned();
         let (head, body) = match is_http {

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::answer::{Answer, Session};
+use super::answer::{RequestOutcome, Session};
 use super::application::Application;
 use super::unchunked;
 use crate::bare::hello;
@@ -117,7 +117,7 @@ impl Ask<'_> {
             .map(|name| (name, counted(self.proxy, name)))
             .collect();
         let requests = self.hold(row);
-        let answers: Vec<Option<Answer>> = (0..times).map(|_| self.answer(row)).collect();
+        let answers: Vec<Option<RequestOutcome>> = (0..times).map(|_| self.answer(row)).collect();
         self.release(requests);
         let failed = row
             .expected
@@ -203,17 +203,19 @@ impl Ask<'_> {
         all.any(|application| application.holds(number))
     }
 
-    fn differs(&self, row: &Row, word: &str, answers: &[Option<Answer>]) -> Option<String> {
+    fn differs(&self, row: &Row, word: &str, answers: &[Option<RequestOutcome>]) -> Option<String> {
         if let Some((name, percent)) = word.split_once('~') {
             let name = name.replace('+', " ");
-            let is_it =
-                |answer: &&Option<Answer>| answer.as_ref().is_some_and(|one| one.from == name);
+            let is_it = |answer: &&Option<RequestOutcome>| {
+                answer.as_ref().is_some_and(|one| one.from == name)
+            };
             let share = 100 * answers.iter().filter(is_it).count() / answers.len();
             let wanted: usize = percent.parse().unwrap();
             return (share.abs_diff(wanted) > 12).then(|| format!("{name} answered {share} %"));
         }
         if word == "same" {
-            let from = |answer: &Option<Answer>| answer.as_ref().map(|one| one.from.clone());
+            let from =
+                |answer: &Option<RequestOutcome>| answer.as_ref().map(|one| one.from.clone());
             let first = answers.first().and_then(from);
             let differs = answers.iter().any(|answer| from(answer) != first);
             return differs.then(|| "several answered".to_owned());
@@ -243,7 +245,7 @@ impl Ask<'_> {
     }
 
     /// The answer by what the proxies have now: a connection between two of them may be older.
-    fn answer(&mut self, row: &Row) -> Option<Answer> {
+    fn answer(&mut self, row: &Row) -> Option<RequestOutcome> {
         let end = Instant::now() + SOON;
         loop {
             let answer = self.answered(row)?;
@@ -255,7 +257,7 @@ impl Ask<'_> {
         }
     }
 
-    fn answered(&mut self, row: &Row) -> Option<Answer> {
+    fn answered(&mut self, row: &Row) -> Option<RequestOutcome> {
         let begun = Instant::now();
         let stream = TcpStream::connect((self.proxy.ip, row.port)).ok()?;
         stream.set_read_timeout(Some(SOON)).unwrap();
@@ -283,7 +285,7 @@ impl Ask<'_> {
             }
             (None, None) => exchange(&mut { stream }, &text, is_http),
         }?;
-        Answer::read(&response, is_http, session, begun.elapsed())
+        RequestOutcome::read(&response, is_http, session, begun.elapsed())
     }
 
     fn text(&self, row: &Row, hold: Option<u32>) -> Vec<u8> {

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::kubernetes::{Items, Lenient, PortOrName, ServiceObject, ServicePort};
+use api::kubernetes::{
+    Items, Lenient, LoadBalancerIngress, PortOrName, ServiceObject, ServicePort,
+};
 use api::model::{DISTRIBUTION, Labels, Port, Protocol, Target, is_near, is_near_by_field};
 use api::names::{LONGEST_NAME, export_to};
 use api::size;
@@ -87,46 +89,28 @@ impl From<ServiceObject> for Service {
         let mut wrong = FirstError::default();
         let external_name =
             (spec.kind == "ExternalName").then(|| external_name(spec.external_name, &mut wrong));
-        let of_cluster = wrong.items("spec.clusterIPs", spec.cluster_ips);
-        let of_cluster = match of_cluster.is_empty() {
-            true => wrong
-                .address_text("spec.clusterIP", spec.cluster_ip)
-                .into_iter()
-                .collect(),
-            false => of_cluster,
-        };
+        let of_cluster = cluster_ips(spec.cluster_ips, spec.cluster_ip, &mut wrong);
         let external_ips = wrong.items("spec.externalIPs", spec.external_ips);
         let headless = of_cluster.iter().any(|address| address == "None");
-        let has_address = !headless && external_name.is_none();
-        let texts = [
-            ("spec.clusterIPs", &of_cluster),
-            ("spec.externalIPs", &external_ips),
-        ];
-        let texts = texts.into_iter().filter(|_| has_address);
-        let texts = texts.flat_map(|(field, texts)| texts.iter().map(move |text| (field, text)));
-        let addresses = texts.filter_map(|(field, text)| wrong.address(field, text));
-        let addresses = addresses.collect();
+        let mut addresses = match headless || external_name.is_some() {
+            true => Vec::new(),
+            false => addresses(&of_cluster, &external_ips, &mut wrong),
+        };
         let mut ports = ports(spec.ports, &mut wrong);
         bound("spec.ports", &mut ports, size::SERVICE_PORTS, &mut wrong);
-        let mut addresses = once(addresses);
         let streams = ports.iter().filter(|port| !port.protocol.is_http()).count();
         let most = most_addresses(streams, ports.len());
         bound("spec.externalIPs", &mut addresses, most, &mut wrong);
         let mut room = size::places(1, ports.len());
-        let mut who = |annotation| {
-            let mut all = listed(metadata.annotation(annotation));
+        let mut accounts_of = |annotation| {
+            let mut all = split_list(metadata.annotation(annotation));
             let most = fitting(&all, &mut room);
             bound(annotation, &mut all, most, &mut wrong);
             all
         };
-        let identities = who(CANONICAL_ACCOUNTS);
-        let accounts = who(KUBERNETES_ACCOUNTS);
-        const BALANCERS: &str = "status.loadBalancer.ingress";
-        let balancers = wrong.items(BALANCERS, status.load_balancer.ingress);
-        let balancers = balancers
-            .iter()
-            .filter_map(|one| wrong.address("status.loadBalancer.ingress.ip", &one.ip));
-        let balancers = once(balancers.collect());
+        let identities = accounts_of(CANONICAL_ACCOUNTS);
+        let accounts = accounts_of(KUBERNETES_ACCOUNTS);
+        let balancers = load_balancers(status.load_balancer.ingress, &mut wrong);
         let distribution = Some(spec.traffic_distribution.as_str());
         let annotated = metadata.annotation(DISTRIBUTION);
         let prefers_close = prefers_close(distribution, annotated, &mut wrong);
@@ -150,6 +134,37 @@ impl From<ServiceObject> for Service {
             problem: wrong.0,
         }
     }
+}
+
+/// Returns the texts of the cluster IPs: those of the list, or of the older field where there is no list.
+fn cluster_ips(all: Items<String>, single: Lenient<String>, wrong: &mut FirstError) -> Vec<String> {
+    let all = wrong.items("spec.clusterIPs", all);
+    match all.is_empty() {
+        true => {
+            let single = wrong.address_text("spec.clusterIP", single);
+            single.into_iter().collect()
+        }
+        false => all,
+    }
+}
+
+/// Parses the addresses of a Service, each once.
+fn addresses(cluster: &[String], external: &[String], wrong: &mut FirstError) -> Vec<IpAddr> {
+    let fields = [("spec.clusterIPs", cluster), ("spec.externalIPs", external)];
+    let texts = fields
+        .into_iter()
+        .flat_map(|(field, texts)| texts.iter().map(move |text| (field, text)));
+    let addresses = texts.filter_map(|(field, text)| wrong.address(field, text));
+    once(addresses.collect())
+}
+
+/// Parses the addresses of load balancers, each once.
+fn load_balancers(written: Items<LoadBalancerIngress>, wrong: &mut FirstError) -> Vec<IpAddr> {
+    let all = wrong.items("status.loadBalancer.ingress", written);
+    let addresses = all
+        .iter()
+        .filter_map(|one| wrong.address("status.loadBalancer.ingress.ip", &one.ip));
+    once(addresses.collect())
 }
 
 /// Returns true if a field wants near endpoints; reports a word that Kubernetes does not know.
@@ -266,7 +281,7 @@ fn target(
 }
 
 /// The items of a list with commas.
-fn listed(text: Option<&str>) -> Vec<&str> {
+fn split_list(text: Option<&str>) -> Vec<&str> {
     let items = text.unwrap_or_default().split(',').map(str::trim);
     items.filter(|item| !item.is_empty()).collect()
 }
