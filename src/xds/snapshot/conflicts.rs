@@ -1,6 +1,7 @@
 //! Conflicts that a snapshot has found, with the proxies that they were found for.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZeroUsize;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::selected_routers::SelectedProxies;
@@ -146,9 +147,10 @@ impl ConflictsOfNamespace {
     fn told(&self, namespace: &str, metric: &'static str) -> impl Iterator<Item = Conflict> {
         let all = self.listed.iter();
         let all = all.filter_map(|(conflict, proxies)| Some((conflict.clone(), proxies.first()?)));
-        let more = self.unlisted.finders.first().map(|proxy| {
+        let more = self.unlisted.finders.first().and_then(|proxy| {
+            let count = self.unlisted.count(&self.listed)?;
             let more = more_of_namespace(metric, namespace);
-            (more.standing_for(self.unlisted.count()), proxy)
+            Some((more.standing_for(count.get()), proxy))
         });
         all.chain(more).map(|(conflict, proxy)| conflict.of(proxy))
     }
@@ -182,11 +184,21 @@ impl Unlisted {
         }
     }
 
-    /// The number of conflicts, each once for all proxies that found it, as far as they are counted.
-    fn count(&self) -> usize {
+    /// The number of conflicts, each once for all proxies that found it, as far as they are counted; `None`: all of them are
+    /// listed.
+    fn count(&self, listed: &BTreeMap<Conflict, Proxies>) -> Option<NonZeroUsize> {
+        if self.occurrences.is_empty() {
+            // Those of its finders were cut.
+            return Some(NonZeroUsize::MIN);
+        }
         let all = self.occurrences.iter();
-        let distinct: HashMap<u64, usize> = all.map(|((_, hash), count)| (*hash, *count)).collect();
-        distinct.into_values().sum::<usize>().max(1)
+        let mut distinct: HashMap<u64, usize> =
+            all.map(|((_, hash), count)| (*hash, *count)).collect();
+        // A snapshot lists what an earlier one had no room for, once a proxy finds it again.
+        for conflict in listed.keys() {
+            distinct.remove(&hash(conflict));
+        }
+        NonZeroUsize::new(distinct.into_values().sum())
     }
 }
 
@@ -477,6 +489,32 @@ mod tests {
         let last = self::snapshot();
         last.keep_conflicts(&next, |_| false);
         assert_eq!(last.conflicts(), []);
+    }
+
+    /// The list has room again when the proxies that filled it are gone, while others still have what it had no room for.
+    #[test]
+    fn an_unlisted_conflict_that_is_listed_later_counts_once() {
+        const UNLISTED: usize = 5;
+        let message = |at: usize| format!("is left out: {at:05}");
+        let earlier = snapshot();
+        for at in 0..MOST_OF_NAMESPACE + UNLISTED {
+            let conflict = lost("mallory", &message(at));
+            let proxy = if at < MOST_OF_NAMESPACE { "p1" } else { "p2" };
+            earlier.caches.report([conflict], &proxy.into());
+        }
+        let next = snapshot();
+        next.keep_conflicts(&earlier, |proxy| proxy == "p2");
+        let occurrences = || -> usize {
+            let all = next.conflicts();
+            all.iter().map(|one| one.occurrences).sum()
+        };
+        assert_eq!((next.conflicts().len(), occurrences()), (1, UNLISTED));
+        for at in 0..UNLISTED {
+            let conflict = lost("mallory", &message(MOST_OF_NAMESPACE + at));
+            next.caches.report([conflict], &"p3".into());
+            assert_eq!(occurrences(), UNLISTED, "{at} of them are listed, too");
+        }
+        assert_eq!(next.conflicts().len(), UNLISTED, "no more than are listed");
     }
 
     /// Adds a service of a namespace with one port.
