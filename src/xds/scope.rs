@@ -39,7 +39,7 @@ use api::networking::{DestinationRule, DiscoveryKind, Gateway, Sidecar, VirtualS
 use self::envoy_filters::{Patch, PatchKey, Patches};
 use self::hosts::most_specific;
 pub(crate) use self::hosts::patterns;
-pub(crate) use self::hosts_alone::{USUAL_PORT, is_name, written_port};
+pub(crate) use self::hosts_alone::{USUAL_PORT, destination_port, is_name};
 pub(crate) use self::mesh_rules::Rules;
 use self::route_limits::RulesWithoutRoom;
 pub(crate) use self::sidecar::{EgressListener, Socket};
@@ -269,7 +269,7 @@ impl ProxyRules {
     }
 
     /// Returns true if a rule contributes to the resources of a proxy of this namespace.
-    pub(crate) fn is_made_by(&self, rule: &ObjectRef, namespace: &str) -> bool {
+    pub(crate) fn has_part_of(&self, rule: &ObjectRef, namespace: &str) -> bool {
         if self.patches.are_of(rule) {
             return true;
         }

@@ -100,7 +100,7 @@ pub(crate) fn outbound(
         (!domains.is_empty()).then(|| making.host(service_port, domains))
     }));
     hosts.extend(making.hosts_of_rules(port, |host| host.parse::<IpAddr>().is_err()));
-    // Domains were claimed by precedence; the order of hosts says nothing, and sorted they have equal bytes.
+    // Domains were taken by precedence; the order of hosts says nothing, and sorted they have equal bytes.
     hosts.sort_by(|one, other| one.name.cmp(&other.name));
     // Nothing says at a socket where a request wanted to go.
     let unknown = parameters.unknown.as_deref();
@@ -315,13 +315,13 @@ impl<'a> RoutesBuilder<'a> {
             let suffix = format!(":{port}");
             all.retain(|domain| domain.ends_with(&suffix) && is_with_port(domain));
         }
-        self.unclaimed_domains(all, &service_port.authority(), |conflict| {
+        self.free_domains(all, &service_port.authority(), |conflict| {
             conflict.of_service(&service_port.service.key)
         })
     }
 
     /// Returns the domains that no other service or rule has: Envoy refuses a configuration that has one twice.
-    fn unclaimed_domains(
+    fn free_domains(
         &mut self,
         mut domains: Vec<String>,
         of: &str,

@@ -22,7 +22,7 @@ pub(crate) fn is_name(host: &str) -> bool {
     host.parse::<IpAddr>().is_err()
 }
 
-pub(crate) fn written_port(destination: &Destination) -> Option<u16> {
+pub(crate) fn destination_port(destination: &Destination) -> Option<u16> {
     let port = destination.port.as_ref()?;
     u16::try_from(port.number).ok().filter(|port| *port > 0)
 }
@@ -37,7 +37,7 @@ pub(super) fn ports(
     let destinations = routes.filter_map(|route| route.destination.as_ref());
     let mut ports = BTreeSet::new();
     for destination in destinations {
-        match written_port(destination) {
+        match destination_port(destination) {
             Some(port) => {
                 ports.insert(port);
             }
@@ -109,7 +109,7 @@ pub(super) fn unserved(
     for (host, rule) in lost.iter().filter(|(host, _)| !served.contains(**host)) {
         conflicts.push(REJECTED_CONFIG, Some(&rule.from), || {
             let ports = all_ports(host, rule);
-            let ports: Vec<_> = ports.iter().take(SHOWN).map(u16::to_string).collect();
+            let ports: Vec<_> = ports.iter().take(MOST_LISTED_PORTS).map(u16::to_string).collect();
             let message = format!(
                 "{host} of {} is served at no port of proxies that {sidecar} holds for: no service has this host, and they import \
                  none with requests at {}",
@@ -123,7 +123,7 @@ pub(super) fn unserved(
 }
 
 /// Ports that a message names.
-const SHOWN: usize = 8;
+const MOST_LISTED_PORTS: usize = 8;
 
 impl ListenerOfHosts<'_> {
     fn has_routes_of(&self, wildcard: &str) -> bool {

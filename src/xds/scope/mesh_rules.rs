@@ -104,7 +104,7 @@ impl Rules {
             special.extend(namespaces.filter(|one| !one.is_empty()).map(Arc::from));
         }
         let services = &self.exported.services;
-        let everything = services.seeing(|_| true, &mut Conflicts::default());
+        let everything = services.visible_to(|_| true, &mut Conflicts::default());
         for Exported { rule, to } in &self.exported.destination_rules {
             special.extend(named(to));
             // For its own namespace it comes before what the host's namespace says; one of the root namespace does so for none.

@@ -68,11 +68,11 @@ impl Sidecars {
         own.filter_map(move |rule| {
             let selector = wanted(rule.spec());
             let holds = of_workload.iter().any(|labels| selects(&selector, labels));
-            let told = (
+            let reason = (
                 REJECTED_CONFIG,
                 "holds for no proxy: its workloadSelector finds routers alone",
             );
-            (!selector.is_empty() && holds).then(|| SelectingRule::new(rule, selector, told))
+            (!selector.is_empty() && holds).then(|| SelectingRule::new(rule, selector, reason))
         })
     }
 

@@ -87,7 +87,7 @@ impl Visible {
     ) -> Self {
         let mut conflicts = Conflicts::default();
         let sees = |service: &Service| rules.is_visible(service, namespace);
-        let service_ports = rules.services.seeing(sees, &mut conflicts);
+        let service_ports = rules.services.visible_to(sees, &mut conflicts);
         let mut visible = Self {
             service_ports,
             ..Self::default()
@@ -191,7 +191,7 @@ impl Visible {
         let service_ports = whole.service_ports.with(
             &self
                 .service_ports
-                .keeping(|service| reached.contains(&service.key.hostname.to_ascii_lowercase())),
+                .filtered(|service| reached.contains(&service.key.hostname.to_ascii_lowercase())),
         );
         let of_hosts = listeners_of_hosts(&listeners);
         let lost = unserved(&of_hosts, &service_ports, &rules.domain, &sidecar.from);
@@ -448,7 +448,7 @@ fn imported_by_any(
             && rules.is_visible(service, namespace)
     };
     // Two that are imported are in conflict for those without a Sidecar, too.
-    let service_ports = rules.services.seeing(sees, &mut Conflicts::default());
+    let service_ports = rules.services.visible_to(sees, &mut Conflicts::default());
     let through = |keeps: fn(&VirtualService) -> bool| {
         let sees = |rule: &Rule<VirtualService>, host: &str| {
             let mut all = imported.iter();
@@ -559,7 +559,7 @@ impl Visibility {
         };
         let service_ports = self
             .service_ports
-            .keeping(|service| imports_service(listener, imports, service));
+            .filtered(|service| imports_service(listener, imports, service));
         Self::new(
             service_ports,
             through(has_requests),

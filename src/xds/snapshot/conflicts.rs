@@ -78,31 +78,32 @@ impl FoundConflicts {
         unite(known, proxies);
     }
 
-    /// Adds the conflicts of an earlier snapshot that proxies have of which `rests` is true.
-    fn keep(&mut self, earlier: Self, rests: impl Fn(&str) -> bool) {
-        let resting = |mut proxies: Proxies| {
-            proxies.retain(|proxy| rests(proxy));
+    /// Adds the conflicts of an earlier snapshot that the proxies have of which `is_unaffected` is true.
+    fn take_over(&mut self, earlier: Self, is_unaffected: impl Fn(&str) -> bool) {
+        let unaffected = |mut proxies: Proxies| {
+            proxies.retain(|proxy| is_unaffected(proxy));
             proxies
         };
         for (cause, of_namespace) in earlier.own {
             let all = self.own.entry(cause).or_default();
             for (conflict, proxies) in of_namespace.listed {
-                all.add(conflict, resting(proxies));
+                all.add(conflict, unaffected(proxies));
             }
-            all.unlisted.keep(of_namespace.unlisted, &rests);
+            all.unlisted
+                .take_over(of_namespace.unlisted, &is_unaffected);
         }
         self.own
             .retain(|_, all| !all.listed.is_empty() || !all.unlisted.finders.is_empty());
         for (conflicts, proxies) in earlier.shared.into_values() {
-            self.add_shared(conflicts, resting(proxies));
+            self.add_shared(conflicts, unaffected(proxies));
         }
-        self.selected.keep(earlier.selected, &rests);
+        self.selected.take_over(earlier.selected, &is_unaffected);
     }
 
     /// Returns those of proxies by themselves.
     fn own(&self) -> impl Iterator<Item = Conflict> {
         let own = self.own.iter();
-        own.flat_map(|((namespace, metric), all)| all.told(namespace, metric))
+        own.flat_map(|((namespace, metric), all)| all.conflicts(namespace, metric))
     }
 
     fn add_parts(&self, to: &mut ConflictsOfParts) {
@@ -144,7 +145,7 @@ impl ConflictsOfNamespace {
         }
     }
 
-    fn told(&self, namespace: &str, metric: &'static str) -> impl Iterator<Item = Conflict> {
+    fn conflicts(&self, namespace: &str, metric: &'static str) -> impl Iterator<Item = Conflict> {
         let all = self.listed.iter();
         let all = all.filter_map(|(conflict, proxies)| Some((conflict.clone(), proxies.first()?)));
         let more = self.unlisted.finders.first().and_then(|proxy| {
@@ -166,12 +167,12 @@ impl Unlisted {
         self.cut();
     }
 
-    /// Adds those of an earlier snapshot that proxies have of which `rests` is true.
-    fn keep(&mut self, earlier: Self, rests: impl Fn(&str) -> bool) {
+    /// Adds those of an earlier snapshot that proxies have of which `is_unaffected` is true.
+    fn take_over(&mut self, earlier: Self, is_unaffected: impl Fn(&str) -> bool) {
         let finders = earlier.finders.into_iter();
-        let finders = finders.filter(|proxy| rests(proxy)).collect();
+        let finders = finders.filter(|proxy| is_unaffected(proxy)).collect();
         let occurrences = earlier.occurrences.into_iter();
-        let occurrences = occurrences.filter(|((proxy, _), _)| rests(proxy));
+        let occurrences = occurrences.filter(|((proxy, _), _)| is_unaffected(proxy));
         self.occurrences.extend(occurrences);
         unite(&mut self.finders, finders);
         self.cut();
@@ -262,14 +263,14 @@ impl Snapshot {
     }
 
     /// Takes over the conflicts that were found for proxies that still look at `earlier`, because nothing differs for them.
-    /// `rests` returns true for the ids of these proxies.
-    pub fn keep_conflicts(&self, earlier: &Self, rests: impl Fn(&str) -> bool) {
+    /// `is_unaffected` returns true for the ids of these proxies.
+    pub fn keep_conflicts(&self, earlier: &Self, is_unaffected: impl Fn(&str) -> bool) {
         // A snapshot of endpoints alone shares the caches of the one before.
         if Arc::ptr_eq(&self.caches, &earlier.caches) {
             return;
         }
         let earlier = earlier.caches.found().clone();
-        self.caches.found().keep(earlier, rests);
+        self.caches.found().take_over(earlier, is_unaffected);
     }
 
     /// Sets of clusters and listeners, and route configurations, that were made for proxies that see the same.
@@ -447,7 +448,7 @@ mod tests {
     /// A thousand conflicts of one tenant hid those of all others.
     #[test]
     fn conflicts_of_one_namespace_hide_none_of_others() {
-        let told = |order: &mut dyn Iterator<Item = usize>| {
+        let reported = |order: &mut dyn Iterator<Item = usize>| {
             let snapshot = snapshot();
             for at in order {
                 let conflict = lost("mallory", &format!("is left out: {at:05}"));
@@ -461,7 +462,7 @@ mod tests {
                 .report([other.of_service(&service)], &"p2".into());
             snapshot
         };
-        let snapshot = told(&mut (0..5000));
+        let snapshot = reported(&mut (0..5000));
         let all = snapshot.conflicts();
         assert!(all.iter().any(|one| namespaces(one) == ["a"]));
         assert!(all.iter().any(|one| one.metric == "other"));
@@ -478,13 +479,13 @@ mod tests {
             "more conflicts of namespace \"mallory\" than these 500 are not listed"
         );
         assert_eq!(more.occurrences, 5000 - MOST_OF_NAMESPACE);
-        assert_eq!(told(&mut (0..5000).rev()).conflicts(), all);
+        assert_eq!(reported(&mut (0..5000).rev()).conflicts(), all);
         // The summary lasts as long as the proxy that has more.
         let next = self::snapshot();
         next.keep_conflicts(&snapshot, |proxy| proxy == "p1");
-        let kept = next.conflicts();
-        assert_eq!(kept.len(), MOST_OF_NAMESPACE + 1);
-        let occurrences: usize = kept.iter().map(|one| one.occurrences).sum();
+        let lasting = next.conflicts();
+        assert_eq!(lasting.len(), MOST_OF_NAMESPACE + 1);
+        let occurrences: usize = lasting.iter().map(|one| one.occurrences).sum();
         assert_eq!(occurrences, 5000);
         let last = self::snapshot();
         last.keep_conflicts(&next, |_| false);

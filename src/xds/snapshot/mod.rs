@@ -133,7 +133,7 @@ type SetKey<K> = (K, Vec<(Arc<str>, Version)>);
 
 /// A route configuration, if there is one of the name, and what was left out of it.
 #[derive(Clone, Debug, Default)]
-struct MadeRoutes {
+struct BuiltRoutes {
     resource: Option<Arc<Resource>>,
     conflicts: ConflictsOfPart,
     /// Patches that are effective in it.
@@ -156,7 +156,7 @@ struct SnapshotCaches {
     all_clusters: ResourceCache<SetKey<(ClientKey, Scope)>, Set>,
     listeners: ResourceCache<OutboundParameters, Listeners>,
     all_listeners: ResourceCache<SetKey<(OutboundParameters, Scope)>, Set>,
-    routes: ResourceCache<(RouteParameters, Scope), ReuseCache<Arc<str>, MadeRoutes>>,
+    routes: ResourceCache<(RouteParameters, Scope), ReuseCache<Arc<str>, BuiltRoutes>>,
     /// Parts that proxies cannot have beside their others.
     found: Mutex<conflicts::FoundConflicts>,
     matches: Mutex<patch_matches::Registry>,
@@ -291,7 +291,7 @@ impl Snapshot {
             Arc::new(match (older, &self.changed) {
                 (None, _) => Assignments::default(),
                 (Some(older), None) => older.after(),
-                (Some(older), Some(hosts)) => older.keeping(|(name, ..)| {
+                (Some(older), Some(hosts)) => older.after_retaining(|(name, ..)| {
                     let host = cluster_names::host(name);
                     host.is_none_or(|host| !hosts.contains(host))
                 }),
@@ -376,7 +376,7 @@ impl Snapshot {
 
     /// Assignments that were made and are kept, each for all proxies that see the same.
     #[cfg(test)]
-    pub(crate) fn assignments_made(&self) -> usize {
+    pub(crate) fn assignment_count(&self) -> usize {
         let viewers = self.assignments.all();
         viewers.iter().map(|assignments| assignments.len()).sum()
     }

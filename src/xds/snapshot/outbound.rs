@@ -11,7 +11,7 @@ use super::proxy::ProxyView;
 use super::refused_endpoints::Refusal;
 use super::secrets::{MOST_CLIENT_FILES, MOST_FILES_OF_RULE};
 use super::server_names;
-use super::shared_resources::MadeCluster;
+use super::shared_resources::BuiltCluster;
 use crate::common::conflict::{Conflicts, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::fair_budget::FairBudget;
 use crate::common::service_ports::ServicePort;
@@ -19,7 +19,7 @@ use crate::finish::{ClusterParts, Draft};
 use crate::resources::clusters::{self, ByServerName, Inputs};
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::locality::{
-    self, ClientLocality, EndpointPlace, LocalityOverride, Preference,
+    self, ClientLocality, EndpointTopology, LocalityOverride, Preference,
 };
 use crate::rules::destination_rule::{self, EffectivePolicy, Purpose, ServicePolicies};
 use crate::rules::envoy_filter::{Direction, Patcher};
@@ -55,7 +55,7 @@ impl ClusterBudget {
 }
 
 /// The clusters of one scope while they are made.
-pub(super) struct MadeClusters {
+pub(super) struct BuiltClusters {
     pub(super) members: Vec<Arc<Resource>>,
     /// The secrets in files that they ask for.
     pub(super) files: FileSecrets,
@@ -90,13 +90,13 @@ impl ClusterMaker<'_> {
                 let message = format!("{} is left out: {why}", draft.name);
                 let conflict = Conflict::new(REJECTED_CONFIG, &*draft.name, message);
                 let conflict = from.first().map(|rule| conflict.because_of(rule));
-                return MadeCluster {
+                return BuiltCluster {
                     conflict: conflict.map(Arc::new),
-                    ..MadeCluster::default()
+                    ..BuiltCluster::default()
                 };
             }
             let (made, effective) = self.patcher.finish_apart(draft, Direction::Outbound);
-            MadeCluster {
+            BuiltCluster {
                 resource: made.map(Arc::new),
                 effective,
                 conflict: None,
@@ -130,7 +130,7 @@ impl ClusterMaker<'_> {
         &self,
         subset: Option<&Subset>,
         room: &mut ClusterBudget,
-        made: &mut MadeClusters,
+        made: &mut BuiltClusters,
     ) -> bool {
         let room = (&mut room.files, &mut made.files);
         let conflict = self
@@ -203,8 +203,8 @@ impl ProxyView {
         if let Some(subset) = subset {
             all.retain(|(cluster, endpoint)| {
                 let network = snapshot.network_of(cluster, endpoint);
-                let place = EndpointPlace::of(cluster, network, endpoint);
-                destination_rule::is_in(subset, endpoint, |name| place.label(name))
+                let topology = EndpointTopology::of(cluster, network, endpoint);
+                destination_rule::is_in(subset, endpoint, |name| topology.label(name))
             });
         }
         all
@@ -216,7 +216,7 @@ impl ProxyView {
         service_port: &ServicePort,
         patcher: &Patcher<'_>,
         room: &mut ClusterBudget,
-        made: &mut MadeClusters,
+        made: &mut BuiltClusters,
     ) {
         let maker = ClusterMaker {
             view: self,
@@ -289,7 +289,7 @@ impl ProxyView {
             mesh: self.mesh(),
             client: &self.client,
             accounts: &accounts,
-            plain: has_tls.then(|| self.snapshot.plain_reasons(world, service)),
+            plaintext: has_tls.then(|| self.snapshot.plaintext_reasons(world, service)),
             weighted: self.preference(service_port, &policy).is_weighted(),
             groups,
             subset: subset.map_or("", |subset| &subset.name),
@@ -356,8 +356,8 @@ impl ProxyView {
         )
     }
 
-    pub(super) fn make_clusters(&self, patcher: &Patcher<'_>) -> MadeClusters {
-        let mut made = MadeClusters {
+    pub(super) fn make_clusters(&self, patcher: &Patcher<'_>) -> BuiltClusters {
+        let mut made = BuiltClusters {
             members: Vec::new(),
             files: self.files_of_mesh(),
             lost: Conflicts::default(),

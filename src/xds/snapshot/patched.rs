@@ -97,7 +97,7 @@ impl ProxyView {
         if let Some(matches) = &self.matches {
             let shared = &self.parts.clusters.effective;
             let shared = shared.get(self.rules.clusters.clone(), PatchIds::default);
-            matches.made_clusters([patcher.effective(), shared]);
+            matches.set_clusters([patcher.effective(), shared]);
         }
     }
 
@@ -105,7 +105,7 @@ impl ProxyView {
         if let Some(matches) = &self.matches {
             let is_sidecar = self.proxy.node.kind == Kind::Sidecar;
             let shared = is_sidecar.then(|| self.outbound_listeners().effective.clone());
-            matches.made_listeners([Some(patcher.effective()), shared].into_iter().flatten());
+            matches.set_listeners([Some(patcher.effective()), shared].into_iter().flatten());
             self.record_routes();
         }
     }
@@ -114,7 +114,7 @@ impl ProxyView {
         if let Some(matches) = &self.matches {
             let routes = &self.parts.routes;
             let effective = || routes.values().into_iter().map(|made| made.effective);
-            matches.made_routes(routes.len(), || self.route_names(), effective);
+            matches.set_routes(routes.len(), || self.route_names(), effective);
         }
     }
 

@@ -16,7 +16,7 @@ use super::router_ports;
 use super::selected_routers::note_selecting_rules;
 use super::sets::{or_older, versions};
 use super::shared_resources::{Clusters, Listeners};
-use super::{Assignments, ClientKey, Conflict, MadeRoutes, SetKey, Snapshot};
+use super::{Assignments, BuiltRoutes, ClientKey, Conflict, SetKey, Snapshot};
 use crate::common::service_ports::{ServicePort, cluster_name};
 use crate::finish::{ClusterParts, Draft};
 use crate::node::{Kind, Mode, Node};
@@ -69,7 +69,7 @@ pub(super) struct ProxyView {
 pub(super) struct Parts {
     pub(super) clusters: Arc<Clusters>,
     listeners: Arc<Listeners>,
-    pub(super) routes: Arc<ReuseCache<Arc<str>, MadeRoutes>>,
+    pub(super) routes: Arc<ReuseCache<Arc<str>, BuiltRoutes>>,
     /// Assignments of services whose endpoints are the same from everywhere.
     pub(super) assignments: Arc<Assignments>,
     /// Assignments that depend on the client's locality.
@@ -266,9 +266,9 @@ impl ProxyView {
             self.snapshot.caches.report(lost, &self.proxy.node.id);
         }
         let shared = self.outbound_listeners();
-        let places = self.places_in_services(&shared);
+        let black_holes = self.addresses_in_services(&shared);
         let is_intercepted =
-            |name: &str| self.intercepts(&shared, name) || places.contains_key(name);
+            |name: &str| self.intercepts(&shared, name) || black_holes.contains_key(name);
         let mut own = self.own().listeners(is_intercepted);
         if self.proxy.intercepts() {
             own.push(virtual_listeners::outbound(
@@ -287,7 +287,7 @@ impl ProxyView {
         }
         own.extend(self.http_proxy());
         let mut own = self.patched_listeners(own);
-        self.add_black_holes(places, &mut own);
+        self.add_black_holes(black_holes, &mut own);
         own
     }
 
@@ -471,7 +471,7 @@ impl View for ProxyView {
         let is_made = match kind {
             Type::Endpoint => return self.unmade_assignments(names),
             Type::Cluster | Type::Secret => self.parts.clusters.all.has(&self.rules.clusters),
-            _ if !self.is_sidecar() => self.is_router_made(kind, names),
+            _ if !self.is_sidecar() => self.has_router_resources(kind, names),
             Type::Listener => self.parts.listeners.all.has(&self.rules.listeners),
             Type::Route => {
                 let has = |name: &str| self.parts.routes.has(&name.into());

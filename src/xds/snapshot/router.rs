@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 
 use super::proxy::ProxyView;
 use super::sets::{or_older, versions};
-use super::{Conflict, MadeRoutes, SetKey};
+use super::{BuiltRoutes, Conflict, SetKey};
 use crate::finish::Draft;
 use crate::resource_names::ResourceNames;
 use crate::resources::listeners::gateway::RouterParameters;
@@ -35,7 +35,7 @@ impl ProxyView {
     }
 
     /// Returns true if listeners, or routes of these names, were made already.
-    pub(super) fn is_router_made(&self, kind: Type, names: &ResourceNames) -> bool {
+    pub(super) fn has_router_resources(&self, kind: Type, names: &ResourceNames) -> bool {
         let [_, _, listeners, ..] = &self.sets;
         let is_made = |name: &str| {
             let name = self.router_route_name(name);
@@ -52,15 +52,15 @@ impl ProxyView {
     pub(super) fn finished_route(
         &self,
         made: Option<(Draft<RouteConfiguration>, Vec<Conflict>)>,
-    ) -> MadeRoutes {
+    ) -> BuiltRoutes {
         let Some((draft, mut conflicts)) = made else {
-            return MadeRoutes::default();
+            return BuiltRoutes::default();
         };
         let patcher = self.patcher();
         let finished = patcher.finish(draft, Direction::Outbound).map(Arc::new);
         let effective = patcher.effective();
         conflicts.extend(patcher.lost());
-        MadeRoutes {
+        BuiltRoutes {
             resource: finished,
             conflicts: self.found(conflicts),
             effective,

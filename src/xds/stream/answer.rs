@@ -9,8 +9,8 @@ use super::message::{Protocol, STEP};
 use super::push::DirtyAssignments;
 use super::rollout::{Phase, Warming};
 use super::set_subscription::Difference;
-use super::standing_nacks::content_of;
-use super::{LastPush, Response, Stream, Unmade, made};
+use super::unresolved_nacks::content_of;
+use super::{BuildPanic, LastPush, Response, Stream, catch_panic};
 use crate::reason::Reasons;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type};
@@ -176,7 +176,7 @@ impl Stream {
                 let over = warming.is_over(now, &ack_states.clusters, &ack_states.endpoints);
                 // Nothing is there that must wait, and another push does.
                 let bare = !ack_states.listeners.requested && !ack_states.routes.requested;
-                let accepted = warming.is_answered(&ack_states.clusters);
+                let accepted = warming.is_replied_to(&ack_states.clusters);
                 // No listener waits for warm clusters, and the next push waits for accepted ones alone.
                 let over = over || (bare && accepted && self.waiting.is_some());
                 // What only the view before had was left as it was.
@@ -190,7 +190,7 @@ impl Stream {
                 Some(match self.step_listeners(now) {
                     Ok(response) => (response, Phase::Routes),
                     // What the older listeners need stays with them.
-                    Err(Unmade) => {
+                    Err(BuildPanic) => {
                         self.views.published = before;
                         (None, Phase::Idle)
                     }
@@ -203,7 +203,7 @@ impl Stream {
                 let response = self.step_named(Type::Secret);
                 let until = now.saturating_add(STEP);
                 let next = if self.has_vanished() {
-                    Phase::Settling { until }
+                    Phase::Draining { until }
                 } else if self.retained {
                     let nonce = self.ack_states.clusters.nonce();
                     Phase::Dropped { nonce, until }
@@ -212,10 +212,11 @@ impl Stream {
                 };
                 Some((response, next))
             }
-            Phase::Settling { until } => {
+            Phase::Draining { until } => {
                 let ack_states = &self.ack_states;
-                let settled = ack_states.listeners.is_settled() && ack_states.routes.is_settled();
-                if !settled && now < *until {
+                let is_drained =
+                    ack_states.listeners.has_all_replies() && ack_states.routes.has_all_replies();
+                if !is_drained && now < *until {
                     return None;
                 }
                 let Some(target) = self.target(Type::Cluster) else {
@@ -228,7 +229,7 @@ impl Stream {
                 Some((Some(response), Phase::Dropped { nonce, until }))
             }
             Phase::Dropped { nonce, until } => {
-                let over = self.ack_states.clusters.has_answered(*nonce) || now >= *until;
+                let over = self.ack_states.clusters.has_reply_to(*nonce) || now >= *until;
                 over.then_some((None, Phase::Idle))
             }
         }
@@ -273,7 +274,7 @@ impl Stream {
             if !self.subscriptions.endpoints.has(&cluster.name) {
                 return false;
             }
-            let assignment = made(|| rolling.get(Type::Endpoint, &cluster.name));
+            let assignment = catch_panic(|| rolling.get(Type::Endpoint, &cluster.name));
             matches!(assignment, Ok(None))
         };
         // A client with some of the clusters may want assignments of the others.
@@ -282,11 +283,11 @@ impl Stream {
             || clusters.changed.iter().any(has_none)
     }
 
-    fn step_listeners(&mut self, now: Duration) -> Result<Option<Response>, Unmade> {
+    fn step_listeners(&mut self, now: Duration) -> Result<Option<Response>, BuildPanic> {
         if !self.ack_states.listeners.requested {
             return Ok(None);
         }
-        let target = self.target(Type::Listener).ok_or(Unmade)?;
+        let target = self.target(Type::Listener).ok_or(BuildPanic)?;
         let (bindable, _) = self.bindable(Arc::clone(&target), now);
         if self.subscriptions.listeners.sent().version() == bindable.version() {
             return Ok(None);
@@ -404,7 +405,7 @@ impl Stream {
         mut resources: Vec<Arc<Resource>>,
         mut removed: Vec<Arc<str>>,
     ) -> Response {
-        let mut beyond = self.unknown.take_unanswered(kind);
+        let mut beyond = self.unknown.take_owed(kind);
         if !beyond.is_empty() {
             // A name may have come to be since it was asked for, or be asked for twice.
             let there: BTreeSet<&str> = resources.iter().map(|one| &*one.name).collect();

@@ -91,12 +91,12 @@ const READERS: &[(&str, Readers)] = &[
         "Destination",
         &[
             ("xds/rules/virtual_service.rs", "destination"),
-            ("xds/scope/hosts_alone.rs", "written_port"),
+            ("xds/scope/hosts_alone.rs", "destination_port"),
         ],
     ),
     (
         "PortSelector",
-        &[("xds/scope/hosts_alone.rs", "written_port")],
+        &[("xds/scope/hosts_alone.rs", "destination_port")],
     ),
     (
         "CorsPolicy",
