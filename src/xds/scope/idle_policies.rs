@@ -11,6 +11,7 @@ use api::istio::mesh::v1alpha1::mesh_config::H2UpgradePolicy;
 use api::istio::networking::v1alpha3::connection_pool_settings::HttpSettings;
 use api::istio::networking::v1alpha3::connection_pool_settings::http_settings::H2UpgradePolicy as SettingOfUpgrade;
 use api::istio::networking::v1alpha3::load_balancer_settings::{LbPolicy, SimpleLb};
+use api::istio::networking::v1alpha3::traffic_policy::PortTrafficPolicy;
 use api::istio::networking::v1alpha3::{
     ConnectionPoolSettings, LoadBalancerSettings, OutlierDetection, TrafficPolicy,
 };
@@ -277,6 +278,20 @@ impl IdlePolicies<'_> {
             };
             self.settings(&path, &settings, facts, port, lost);
         }
+        self.settings_of_all_ports(&path, policy, lost);
+        for (at, one) in of_ports.iter().enumerate() {
+            let path = || format!("{}.portLevelSettings[{at}]", path());
+            self.settings_of_port(path, one, lost);
+        }
+    }
+
+    /// Settings that ports do not have of their own.
+    fn settings_of_all_ports(
+        &self,
+        path: impl Fn() -> String,
+        policy: &TrafficPolicy,
+        lost: &mut Conflicts,
+    ) {
         let all = self.by_number.values().copied().reduce(PortFacts::and);
         let all = all.unwrap_or_default();
         if policy.retry_budget.is_some() && self.is_without_requests(all) {
@@ -291,27 +306,31 @@ impl IdlePolicies<'_> {
                 format!("{}.tunnel has no effect: {why}", path())
             });
         }
-        for (at, one) in of_ports.iter().enumerate() {
-            let path = || format!("{}.portLevelSettings[{at}]", path());
-            let number = one.port.as_ref().map_or(0, |port| port.number);
-            let Some(facts) = self.by_number.get(&number) else {
-                self.report(lost, || {
-                    let why = match self.of_udp.contains(&number) {
-                        true => format!("port {number} is UDP, which proxies do not serve"),
-                        false => format!("no service with its host has a port {number}"),
-                    };
-                    format!("{} has no effect: {why}", path())
-                });
-                continue;
-            };
-            let settings = PortSettings {
-                balancer: one.load_balancer.as_ref(),
-                pool: one.connection_pool.as_ref(),
-                detection: one.outlier_detection.as_ref(),
-            };
-            let port = || format!("a port {number}");
-            self.settings(path, &settings, *facts, port, lost);
-        }
+    }
+
+    fn settings_of_port(
+        &self,
+        path: impl Fn() -> String,
+        policy: &PortTrafficPolicy,
+        lost: &mut Conflicts,
+    ) {
+        let number = policy.port.as_ref().map_or(0, |port| port.number);
+        let Some(facts) = self.by_number.get(&number) else {
+            return self.report(lost, || {
+                let why = match self.of_udp.contains(&number) {
+                    true => format!("port {number} is UDP, which proxies do not serve"),
+                    false => format!("no service with its host has a port {number}"),
+                };
+                format!("{} has no effect: {why}", path())
+            });
+        };
+        let settings = PortSettings {
+            balancer: policy.load_balancer.as_ref(),
+            pool: policy.connection_pool.as_ref(),
+            detection: policy.outlier_detection.as_ref(),
+        };
+        let port = || format!("a port {number}");
+        self.settings(path, &settings, *facts, port, lost);
     }
 
     fn is_without_requests(&self, facts: PortFacts) -> bool {

@@ -172,67 +172,80 @@ impl Stream {
             Phase::Idle => None,
             Phase::Clusters => Some(self.step_clusters(now)),
             Phase::Warming(warming) => {
-                let ack_states = &self.ack_states;
-                let over = warming.is_over(now, &ack_states.clusters, &ack_states.endpoints);
-                // Nothing is there that must wait, and another push does.
-                let bare = !ack_states.listeners.requested && !ack_states.routes.requested;
-                let accepted = warming.is_replied_to(&ack_states.clusters);
-                // No listener waits for warm clusters, and the next push waits for accepted ones alone.
-                let over = over || (bare && accepted && self.waiting.is_some());
+                let over = self.is_over(warming, now);
                 // What only the view before had was left as it was.
                 self.retained |= over;
                 over.then_some((None, Phase::Listeners))
             }
-            Phase::Listeners => {
-                let before =
-                    std::mem::replace(&mut self.views.published, self.views.rolling.clone());
-                self.unknown.retry();
-                Some(match self.step_listeners(now) {
-                    Ok(response) => (response, Phase::Routes),
-                    // What the older listeners need stays with them.
-                    Err(BuildPanic) => {
-                        self.views.published = before;
-                        (None, Phase::Idle)
-                    }
-                })
-            }
-            Phase::Routes => {
-                if let Some(response) = self.step_named(Type::Route) {
-                    return Some((Some(response), Phase::Routes));
-                }
-                let response = self.step_named(Type::Secret);
-                let until = now.saturating_add(STEP);
-                let next = if self.has_vanished() {
-                    Phase::Draining { until }
-                } else if self.retained {
-                    let nonce = self.ack_states.clusters.nonce();
-                    Phase::Dropped { nonce, until }
-                } else {
-                    Phase::Idle
-                };
-                Some((response, next))
-            }
+            Phase::Listeners => Some(self.publish(now)),
+            Phase::Routes => Some(self.step_routes(now)),
             Phase::Draining { until } => {
+                let until = *until;
                 let ack_states = &self.ack_states;
                 let is_drained =
                     ack_states.listeners.has_all_replies() && ack_states.routes.has_all_replies();
-                if !is_drained && now < *until {
-                    return None;
-                }
-                let Some(target) = self.target(Type::Cluster) else {
-                    return Some((None, Phase::Idle));
-                };
-                let (response, _) = self.send_clusters(target, false);
-                self.note_type(Type::Cluster);
-                let nonce = response.nonce;
-                let until = now.saturating_add(STEP);
-                Some((Some(response), Phase::Dropped { nonce, until }))
+                (is_drained || now >= until).then(|| self.drop_clusters(now))
             }
             Phase::Dropped { nonce, until } => {
                 let over = self.ack_states.clusters.has_reply_to(*nonce) || now >= *until;
                 over.then_some((None, Phase::Idle))
             }
         }
+    }
+
+    /// Returns true if the wait for new clusters is over.
+    fn is_over(&self, warming: &Warming, now: Duration) -> bool {
+        let ack_states = &self.ack_states;
+        // Nothing is there that must wait, and another push does.
+        let bare = !ack_states.listeners.requested && !ack_states.routes.requested;
+        let accepted = warming.is_replied_to(&ack_states.clusters);
+        // No listener waits for warm clusters, and the next push waits for accepted ones alone.
+        warming.is_over(now, &ack_states.clusters, &ack_states.endpoints)
+            || (bare && accepted && self.waiting.is_some())
+    }
+
+    /// Moves listeners and routes on to the view of the push under way.
+    fn publish(&mut self, now: Duration) -> (Option<Response>, Phase) {
+        let before = std::mem::replace(&mut self.views.published, self.views.rolling.clone());
+        self.unknown.retry();
+        match self.step_listeners(now) {
+            Ok(response) => (response, Phase::Routes),
+            // What the older listeners need stays with them.
+            Err(BuildPanic) => {
+                self.views.published = before;
+                (None, Phase::Idle)
+            }
+        }
+    }
+
+    /// Sends routes, and secrets behind them.
+    fn step_routes(&mut self, now: Duration) -> (Option<Response>, Phase) {
+        if let Some(response) = self.step_named(Type::Route) {
+            return (Some(response), Phase::Routes);
+        }
+        let response = self.step_named(Type::Secret);
+        let until = now.saturating_add(STEP);
+        let next = if self.has_vanished() {
+            Phase::Draining { until }
+        } else if self.retained {
+            let nonce = self.ack_states.clusters.nonce();
+            Phase::Dropped { nonce, until }
+        } else {
+            Phase::Idle
+        };
+        (response, next)
+    }
+
+    /// Sends the clusters without those that vanish: no listener names them any more.
+    fn drop_clusters(&mut self, now: Duration) -> (Option<Response>, Phase) {
+        let Some(target) = self.target(Type::Cluster) else {
+            return (None, Phase::Idle);
+        };
+        let (response, _) = self.send_clusters(target, false);
+        self.note_type(Type::Cluster);
+        let nonce = response.nonce;
+        let until = now.saturating_add(STEP);
+        (Some(response), Phase::Dropped { nonce, until })
     }
 
     fn step_clusters(&mut self, now: Duration) -> (Option<Response>, Phase) {

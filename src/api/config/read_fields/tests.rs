@@ -164,7 +164,7 @@ const READERS: &[(&str, Readers)] = &[
     (
         "LoadBalancerSettings.ConsistentHashLB",
         &[
-            ("xds/rules/destination_rule/balancer.rs", "balance"),
+            ("xds/rules/destination_rule/balancer.rs", "consistent_hash"),
             ("xds/rules/destination_rule/balancer.rs", "hash_policy"),
         ],
     ),
@@ -178,11 +178,11 @@ const READERS: &[(&str, Readers)] = &[
     ),
     (
         "LoadBalancerSettings.ConsistentHashLB.RingHash",
-        &[("xds/rules/destination_rule/balancer.rs", "balance")],
+        &[("xds/rules/destination_rule/balancer.rs", "consistent_hash")],
     ),
     (
         "LoadBalancerSettings.ConsistentHashLB.MagLev",
-        &[("xds/rules/destination_rule/balancer.rs", "balance")],
+        &[("xds/rules/destination_rule/balancer.rs", "consistent_hash")],
     ),
     (
         "LocalityLoadBalancerSetting",
@@ -250,7 +250,7 @@ const READERS: &[(&str, Readers)] = &[
             ("xds/common/tls.rs", "of_names"),
             ("xds/common/tls.rs", "to_service"),
             ("xds/rules/destination_rule/credentials.rs", ""),
-            ("xds/rules/destination_rule/tls.rs", "secure"),
+            ("xds/rules/destination_rule/tls.rs", ""),
         ],
     ),
     (
