@@ -3,7 +3,7 @@
 mod default_routes;
 mod gateway;
 mod grpc;
-mod hosts_of_rules;
+mod virtual_service_hosts;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ pub(crate) use self::default_routes::inbound;
 use self::default_routes::{allow_any, block_all, operation};
 pub(crate) use self::gateway::gateway;
 pub(crate) use self::grpc::grpc;
-use self::hosts_of_rules::PortsAlone;
+use self::virtual_service_hosts::PortsAlone;
 use super::clusters::PASSTHROUGH;
 use super::domains;
 use super::mesh::Mesh;
@@ -32,8 +32,8 @@ use crate::common::wire;
 use crate::finish::Draft;
 use crate::rules::gateway::Absent;
 use crate::rules::virtual_service::{self, RouteContext, Routed};
-use crate::scope::route_limits::RulesWithoutRoom;
-pub(crate) use crate::scope::route_limits::{ROOM, ROOM_OF_RULE};
+use crate::scope::virtual_service_limits::RulesWithoutRoom;
+pub(crate) use crate::scope::virtual_service_limits::{ROOM, ROOM_OF_RULE};
 use crate::scope::{ProxyRules, Rule};
 
 /// All HTTP ports behind one listener that applications use as a proxy.

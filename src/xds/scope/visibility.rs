@@ -13,13 +13,13 @@ use api::model::{Labels, Service};
 use api::names::full_host;
 use api::networking::{DestinationRule, Sidecar, VirtualService};
 
+use super::destination_rule_limit::HostLimit;
 use super::exported::{Exported, ExportedObjects};
 use super::gateways::{BoundRules, bind};
-use super::host_limit::HostLimit;
 use super::hosts::{BelowWildcards, RulesByHost, most_specific};
-use super::hosts_alone::{ListenerOfHosts, ports, unserved};
-use super::route_limits::{HostNames, RouteEstimate, RulesWithoutRoom};
-use super::sidecar::{EgressListener, Imports, destinations, egress_proxy, unknown_traffic};
+use super::sidecar::{EgressListener, Imports, egress_proxy, unknown_traffic};
+use super::virtual_service_hosts::{ListenerOfHosts, destinations, ports, unserved};
+use super::virtual_service_limits::{HostNames, RouteEstimate, RulesWithoutRoom};
 use super::{OutboundTrafficPolicy, Rule, is_of_mesh, labels};
 use crate::common::conflict::{Conflicts, DUPLICATE_DOMAIN, TOO_LARGE};
 use crate::common::conflict_pool::SharedConflicts;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::proxy::{ProxyView, finished};
 use crate::common::conflict::Conflicts;
 use crate::finish::ClusterParts;
-use crate::node::Kind;
 use crate::resources::clusters;
 use crate::rules::envoy_filter::{Direction, Patcher};
 use crate::view::{Resource, Set};
@@ -58,7 +57,7 @@ impl ProxyView {
     ) {
         let mut fixed = vec![clusters::black_hole(self.mesh())];
         let mut inbound = Vec::new();
-        if self.client.kind == Kind::Sidecar {
+        if self.is_sidecar() {
             fixed.push(clusters::passthrough(self.mesh()));
         }
         if !self.client.grpc {

@@ -58,7 +58,7 @@ use crate::cluster_names;
 use crate::common::conflict_pool::ConflictPool;
 use crate::common::families::Families;
 use crate::common::trust::TrustDomains;
-use crate::node::{Kind, Node};
+use crate::node::Node;
 use crate::resource_names::ResourceNames;
 use crate::resources::clusters::ClusterParameters;
 use crate::resources::directory::Directory;
@@ -505,7 +505,7 @@ impl Snapshot {
 impl SnapshotBase {
     /// The rules of a proxy whose workload has these labels, with the patches that hold for it.
     fn rules_of(&self, node: &Node, labels: &Labels) -> ProxyRules {
-        let is_sidecar = node.kind == Kind::Sidecar;
+        let is_sidecar = node.is_sidecar();
         let labels = [labels, &node.labels];
         let rules = self.rules.of(&node.namespace, labels, is_sidecar);
         self.patched(rules, node, labels[0])

@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::listener::v3::Listener;
 use super::SnapshotBase;
 use super::proxy::{ProxyView, finished};
 use crate::finish::Draft;
-use crate::node::{Kind, Node};
+use crate::node::Node;
 use crate::rules::envoy_filter::{Direction, PatchIds, Patcher, keeps_eds};
 use crate::scope::ProxyRules;
 use crate::scope::envoy_filters::ProxyFacts;
@@ -25,7 +25,7 @@ impl SnapshotBase {
             version: &node.version,
             has: &|key, value| node.metadata.has(key, value),
         };
-        let is_sidecar = node.kind == Kind::Sidecar;
+        let is_sidecar = node.is_sidecar();
         rules.patched(
             self.envoy_filters
                 .of(&node.namespace, labels, is_sidecar, &facts),
@@ -63,7 +63,7 @@ impl ProxyView {
     /// The listeners of its own, and those that are added. The outbound ones of services are patched where they are shared.
     pub(super) fn patched_listeners(&self, drafts: Vec<Draft<Listener>>) -> Vec<Arc<Resource>> {
         let patches = &self.rules.patches;
-        let is_sidecar = self.proxy.node.kind == Kind::Sidecar;
+        let is_sidecar = self.proxy.node.is_sidecar();
         let patcher = Patcher::new(patches, self.proxy.node.kind, drafts.len());
         let (inbound, outbound): (Vec<_>, Vec<_>) = drafts
             .into_iter()
@@ -103,7 +103,7 @@ impl ProxyView {
 
     fn record_listeners(&self, patcher: &Patcher<'_>) {
         if let Some(matches) = &self.matches {
-            let is_sidecar = self.proxy.node.kind == Kind::Sidecar;
+            let is_sidecar = self.proxy.node.is_sidecar();
             let shared = is_sidecar.then(|| self.outbound_listeners().effective.clone());
             matches.set_listeners([Some(patcher.effective()), shared].into_iter().flatten());
             self.record_routes();
@@ -120,12 +120,10 @@ impl ProxyView {
 
     /// The number of route configurations that its listeners refer to.
     fn route_names(&self) -> usize {
-        match self.proxy.node.kind {
-            Kind::Sidecar => {
-                let of_mesh = usize::from(self.http_proxy().is_some());
-                self.outbound_listeners().routes.len() + of_mesh
-            }
-            Kind::Router => self.merged.routes().count(),
+        if !self.is_sidecar() {
+            return self.merged.routes().count();
         }
+        let of_mesh = usize::from(self.http_proxy().is_some());
+        self.outbound_listeners().routes.len() + of_mesh
     }
 }

@@ -19,12 +19,11 @@ use super::shared_resources::{Clusters, Listeners};
 use super::{Assignments, BuiltRoutes, ClientKey, Conflict, SetKey, Snapshot};
 use crate::common::service_ports::{ServicePort, cluster_name};
 use crate::finish::{ClusterParts, Draft};
-use crate::node::{Kind, Mode, Node};
+use crate::node::{Mode, Node};
 use crate::resource_names::ResourceNames;
 use crate::resources::clusters::{self, Certificates, ClusterParameters};
 use crate::resources::endpoints::Viewer;
 use crate::resources::filters::HttpOptions;
-use crate::resources::ingress;
 use crate::resources::instances::{Instance, instances};
 use crate::resources::listeners::inbound::{self, InboundPort};
 use crate::resources::listeners::name;
@@ -33,12 +32,13 @@ use crate::resources::listeners::virtual_listeners;
 use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
 use crate::resources::routes::{self, HTTP_PROXY, RouteParameters};
+use crate::resources::sidecar_ingress;
 use crate::rules::authorization_policy::Filters;
 use crate::rules::destination_rule::{self, ServicePolicies};
 use crate::rules::envoy_filter::{Direction, Patched, Patcher};
 use crate::rules::gateway::Merged;
 use crate::rules::peer_authentication::MtlsModes;
-use crate::scope::ProxyRules;
+use crate::scope::{ProxyRules, reference};
 use crate::view::{Resource, Set, Type, View};
 
 /// One proxy at one state of the mesh.
@@ -93,7 +93,7 @@ impl ProxyView {
             || snapshot.directory(),
             &snapshot.base.networks,
         );
-        let sidecar = node.kind == Kind::Sidecar && !node.grpc;
+        let sidecar = node.is_sidecar() && !node.grpc;
         let rules = snapshot.base.rules_of(node, &proxy.labels);
         let router = router_ports::has_gateways(node, &rules);
         let instances = if sidecar || router {
@@ -163,7 +163,7 @@ impl ProxyView {
     }
 
     pub(super) fn is_sidecar(&self) -> bool {
-        self.proxy.node.kind == Kind::Sidecar
+        self.proxy.node.is_sidecar()
     }
 
     fn client_key(&self) -> ClientKey {
@@ -553,7 +553,7 @@ impl Parts {
 }
 
 fn route_parameters(proxy: &Proxy, rules: &ProxyRules, merged: &Merged) -> RouteParameters {
-    let sidecar = proxy.node.kind == Kind::Sidecar && !proxy.node.grpc;
+    let sidecar = proxy.node.is_sidecar() && !proxy.node.grpc;
     let intercepts = sidecar && proxy.intercepts();
     RouteParameters {
         domain: proxy.node.domain.clone(),
@@ -625,7 +625,7 @@ fn client_of(snapshot: &Snapshot, proxy: &Proxy, merged: &Merged) -> ClusterPara
     let node = &proxy.node;
     ClusterParameters {
         kind: node.kind,
-        intercepts: node.kind == Kind::Sidecar && !node.grpc && proxy.intercepts(),
+        intercepts: node.is_sidecar() && !node.grpc && proxy.intercepts(),
         families: proxy.families,
         files: node.client.clone(),
         certificates: if snapshot.is_plain(node) {
@@ -652,7 +652,7 @@ fn add_pool(inbound_port: &mut InboundPort, proxy: &Proxy, rules: &ProxyRules) {
         && let Some(pool) = &sidecar.spec.inbound_connection_pool
     {
         inbound_port.pool = Some(Arc::new(*pool));
-        let from = ingress::reference(sidecar);
+        let from = reference(sidecar);
         if !inbound_port.from.contains(&from) {
             inbound_port.from.push(from);
         }
@@ -680,7 +680,7 @@ fn inbound_ports(
     let (mesh, sniffs) = (&snapshot.base.mesh, snapshot.settings.sniffing.inbound);
     let mut lost = Vec::new();
     let written = rules.sidecar.as_ref().and_then(|sidecar| {
-        ingress::inbound_ports(sidecar, proxy, instances, mesh, sniffs, &mut lost)
+        sidecar_ingress::inbound_ports(sidecar, proxy, instances, mesh, sniffs, &mut lost)
     });
     // Where a Sidecar says the ports, no service says a protocol.
     let served = written.as_ref().map_or(instances, |_| &[]);

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::istio::networking::v1alpha3::Subset;
-use api::model::{Configured, CredentialKey, Labels, ObjectRef, World, selects};
-use api::networking::{DestinationRule, DiscoveryKind as _, Gateway, Server};
+use api::model::{ClusterId, CredentialKey, ObjectRef, World};
+use api::networking::Server;
 use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, Secret as Message, TlsCertificate, secret,
@@ -25,8 +25,9 @@ use crate::rules::destination_rule::{
     ServicePolicies, has_client_files, has_credentials, named_by,
 };
 use crate::rules::file_secrets::{FileRoot, FileSecrets};
-use crate::rules::gateway::secrets::{ProxySecrets, Secret, named};
+use crate::rules::gateway::secrets::{ProxySecrets, Secret, named, namespaces_of};
 use crate::rules::gateway::tls::in_files;
+use crate::scope::reference;
 use crate::settings::Settings;
 use crate::view::{Resource, Set};
 
@@ -79,7 +80,7 @@ pub fn named_credentials(world: &World, settings: &Settings) -> BTreeSet<Credent
         if !for_routers && !spec.servers.iter().any(is_by_name) {
             continue;
         }
-        let namespaces = namespaces_of(gateway, world, settings);
+        let namespaces = namespaces_of(gateway, world, cluster_of_pods(settings));
         for namespace in &namespaces {
             let names = named(spec, namespace).into_iter();
             wanted.extend(names.map(|name| (namespace.clone(), Arc::from(name))));
@@ -109,42 +110,19 @@ pub fn objects_naming(
 ) -> Vec<ObjectRef> {
     let gateways = world.gateways.values().filter(|gateway| {
         named(&gateway.spec, namespace).contains(&**name)
-            && namespaces_of(gateway, world, settings).contains(namespace)
+            && namespaces_of(gateway, world, cluster_of_pods(settings)).contains(namespace)
     });
-    let gateways = gateways.map(|one| (Gateway::NAME, &one.namespace, &one.name));
     let rules = world.destination_rules.values().filter(|rule| {
         let is_here = rule.spec.workload_selector.is_none() || rule.namespace == *namespace;
         is_here && named_by(&rule.spec, namespace).contains(&**name)
     });
-    let rules = rules.map(|one| (DestinationRule::NAME, &one.namespace, &one.name));
-    let all = gateways.chain(rules);
-    all.map(|(kind, namespace, name)| ObjectRef {
-        kind,
-        namespace: namespace.clone(),
-        name: name.clone(),
-    })
-    .collect()
+    let gateways = gateways.map(|one| reference(one));
+    gateways.chain(rules.map(|one| reference(one))).collect()
 }
 
-/// Namespaces of the pods that listen for a Gateway, and its own.
-fn namespaces_of(
-    gateway: &Configured<Gateway>,
-    world: &World,
-    settings: &Settings,
-) -> BTreeSet<Arc<str>> {
-    let selector: Labels = (gateway.spec.selector.iter())
-        .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
-        .collect();
-    let mut namespaces = BTreeSet::from([gateway.namespace.clone()]);
-    // One for everybody is looked for where it is, and not in every namespace of the cluster.
-    if !selector.is_empty() && !settings.gateways_of_own_namespace {
-        let pods = world.workloads.iter();
-        let pods = pods.filter(|(key, pod)| {
-            key.cluster == settings.cluster && selects(&selector, &pod.labels)
-        });
-        namespaces.extend(pods.map(|(key, _)| key.namespace.clone()));
-    }
-    namespaces
+/// The cluster whose pods of other namespaces may listen for a Gateway.
+fn cluster_of_pods(settings: &Settings) -> Option<&ClusterId> {
+    (!settings.gateways_of_own_namespace).then_some(&settings.cluster)
 }
 
 /// The proxies for which rules for connections name certificates.
@@ -197,12 +175,10 @@ impl ClientFiles {
 impl SnapshotBase {
     /// The namespace of a proxy whose connections may have certificates by name, and whether it has shown who it is.
     pub(super) fn client_secrets(&self, node: &Node) -> Option<(Arc<str>, bool)> {
-        let may = match node.kind {
-            Kind::Router => self.client_credentials.of_routers,
-            Kind::Sidecar => {
-                let namespaces = &self.client_credentials.of_sidecars;
-                namespaces.contains(&node.namespace)
-            }
+        let known = &self.client_credentials;
+        let may = match node.is_sidecar() {
+            true => known.of_sidecars.contains(&node.namespace),
+            false => known.of_routers,
         };
         let is_trusted = node.router.may_have_secrets;
         (may && !node.grpc).then(|| (node.namespace.clone(), is_trusted))

@@ -33,7 +33,7 @@ const READERS: &[(&str, Readers)] = &[
             ("xds/rules/virtual_service/action.rs", "mirrored"),
             ("xds/rules/virtual_service/filters.rs", "of_route"),
             ("xds/rules/virtual_service/filters.rs", "add"),
-            ("xds/scope/delegates.rs", ""),
+            ("xds/scope/virtual_service_delegates.rs", ""),
         ],
     ),
     ("TCPRoute", CONNECTIONS),
@@ -91,12 +91,12 @@ const READERS: &[(&str, Readers)] = &[
         "Destination",
         &[
             ("xds/rules/virtual_service.rs", "destination"),
-            ("xds/scope/hosts_alone.rs", "destination_port"),
+            ("xds/scope/virtual_service_hosts.rs", "destination_port"),
         ],
     ),
     (
         "PortSelector",
-        &[("xds/scope/hosts_alone.rs", "destination_port")],
+        &[("xds/scope/virtual_service_hosts.rs", "destination_port")],
     ),
     (
         "CorsPolicy",
@@ -111,7 +111,10 @@ const READERS: &[(&str, Readers)] = &[
         &[("xds/rules/virtual_service/filters.rs", "mutations")],
     ),
     ("Percent", &[("xds/rules/virtual_service/percent.rs", "")]),
-    ("Delegate", &[("xds/scope/delegates.rs", "")]),
+    (
+        "Delegate",
+        &[("xds/scope/virtual_service_delegates.rs", "")],
+    ),
     (
         "HTTPDirectResponse",
         &[("xds/rules/virtual_service/action.rs", "direct_response")],
@@ -287,7 +290,7 @@ const READERS: &[(&str, Readers)] = &[
     (
         "Sidecar",
         &[
-            ("xds/resources/ingress.rs", ""),
+            ("xds/resources/sidecar_ingress.rs", ""),
             ("xds/scope/sidecar.rs", ""),
             ("xds/scope/visibility.rs", ""),
             ("xds/snapshot/proxy.rs", "add_pool"),
@@ -295,7 +298,7 @@ const READERS: &[(&str, Readers)] = &[
     ),
     (
         "IstioIngressListener",
-        &[("xds/resources/ingress.rs", "inbound_port")],
+        &[("xds/resources/sidecar_ingress.rs", "inbound_port")],
     ),
     (
         "IstioEgressListener",
@@ -307,7 +310,7 @@ const READERS: &[(&str, Readers)] = &[
     (
         "SidecarPort",
         &[
-            ("xds/resources/ingress.rs", "inbound_port"),
+            ("xds/resources/sidecar_ingress.rs", "inbound_port"),
             ("xds/scope/sidecar.rs", "new"),
         ],
     ),

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::model::{ObjectRef, Registry, ServiceKey};
-use api::networking::{DiscoveryKind, Sidecar};
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
@@ -16,6 +15,7 @@ use crate::resources::listeners::chain::{self, ChainConditions, Match, Reservati
 use crate::resources::listeners::ranges::{self, OwnedChain};
 use crate::resources::listeners::{Frame, Inspect, ListenAddress, name};
 use crate::rules::virtual_service::connections::Connections;
+use crate::scope::is_sidecar;
 
 impl Builder<'_> {
     /// Says that a service comes before this one, and why.
@@ -72,7 +72,7 @@ impl Builder<'_> {
     fn taken(&self, built: &Built, name: String, service_port: &ServicePort) -> Conflict {
         // The Sidecar's listeners come before those of all other services.
         let of_sidecar = built.resource.from.iter();
-        let mut of_sidecar = of_sidecar.filter(|from| from.kind == Sidecar::NAME);
+        let mut of_sidecar = of_sidecar.filter(|from| is_sidecar(from));
         let why = match (self.sidecar, of_sidecar.next(), built.services.first()) {
             (None, Some(sidecar), _) => format!("{sidecar} has a listener there"),
             (_, _, Some(winner)) => self.has_it(winner, service_port),

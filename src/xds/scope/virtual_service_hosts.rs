@@ -27,6 +27,19 @@ pub(crate) fn destination_port(destination: &Destination) -> Option<u16> {
     u16::try_from(port.number).ok().filter(|port| *port > 0)
 }
 
+/// The destinations that a rule sends requests and connections to.
+pub(super) fn destinations(rule: &VirtualService) -> impl Iterator<Item = &Destination> {
+    let routes = rule.http.iter().flat_map(|http| {
+        let routes = http.route.iter().filter_map(|one| one.destination.as_ref());
+        let mirrors = http.mirrors.iter();
+        let mirrors = mirrors.filter_map(|one| one.destination.as_ref());
+        routes.chain(&http.mirror).chain(mirrors)
+    });
+    let tcp = rule.tcp.iter().flat_map(|one| &one.route);
+    let tls = rule.tls.iter().flat_map(|one| &one.route);
+    routes.chain(tcp.chain(tls).filter_map(|one| one.destination.as_ref()))
+}
+
 /// The ports on which a host is served that no service has: those that destinations name, or all that they have for HTTP.
 pub(super) fn ports(
     rule: &Rule<VirtualService>,
