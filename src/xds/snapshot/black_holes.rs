@@ -25,7 +25,7 @@ impl ProxyView {
         let listeners = shared.listeners.iter();
         let listeners = listeners.filter(|(name, _)| !bound.contains(*name));
         let ports = listeners.filter_map(|(_, built)| built.port_of_all);
-        let addresses = self.proxy.node.addresses.iter().copied();
+        let addresses = self.inputs.proxy.node.addresses.iter().copied();
         let addresses = addresses.filter(|address| !address.is_unspecified());
         let addresses = addresses.take(MOST_ADDRESSES);
         ports

@@ -16,6 +16,7 @@ mod patched;
 mod policies;
 mod ports;
 mod proxy;
+mod proxy_inputs;
 mod refused_endpoints;
 mod resource_cache;
 mod reuse;
@@ -32,6 +33,7 @@ mod tests;
 mod unix_sockets;
 mod world_size;
 
+use std::any::Any;
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::net::IpAddr;
@@ -361,6 +363,22 @@ impl Snapshot {
     #[must_use]
     pub fn view(self: &Arc<Self>, node: &Arc<Node>) -> Arc<dyn View> {
         Arc::new(proxy::ProxyView::new(self, node))
+    }
+
+    /// The resources of a proxy that has an earlier view of its own, from which those are taken over that do not differ.
+    #[must_use]
+    pub fn view_after(
+        self: &Arc<Self>,
+        earlier: &Arc<dyn View>,
+        node: &Arc<Node>,
+    ) -> Arc<dyn View> {
+        let earlier: &dyn Any = &**earlier;
+        let earlier = earlier.downcast_ref::<proxy::ProxyView>();
+        let earlier = earlier.filter(|earlier| Arc::ptr_eq(&earlier.inputs.proxy.node, node));
+        match earlier.and_then(|earlier| earlier.at(self)) {
+            Some(view) => Arc::new(view),
+            None => self.view(node),
+        }
     }
 
     #[must_use]

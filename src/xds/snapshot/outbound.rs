@@ -79,7 +79,7 @@ impl ClusterMaker<'_> {
         let name = self
             .service_port
             .cluster(subset.map_or("", |subset| &subset.name));
-        let patches = view.rules.patches_of_clusters().clone();
+        let patches = view.inputs.rules.patches_of_clusters().clone();
         let namespace = self.service_port.service.key.namespace.clone();
         let limits = self.patcher.limits().filter(|_| !patches.is_empty());
         let rules = (from.clone(), policies.shared_facts());
@@ -114,7 +114,7 @@ impl ClusterMaker<'_> {
     /// is no such gateway, or the service is outside of the mesh, where no workload asks clients for their certificates.
     fn by_server_name(&self, subset: Option<&Subset>) -> Option<Arc<Resource>> {
         let is_outside = self.service_port.service.mesh_external;
-        if is_outside || self.view.client.by_server_name != ByServerName::Always {
+        if is_outside || self.view.inputs.client.by_server_name != ByServerName::Always {
             return None;
         }
         let (mut draft, _secured) = self.view.cluster(self.service_port, &self.policies, subset);
@@ -154,8 +154,8 @@ impl ProxyView {
             zones: policy.zones(),
         };
         let client = ClientLocality {
-            locality: &self.proxy.locality,
-            labels: &self.preferred,
+            locality: &self.inputs.proxy.locality,
+            labels: &self.inputs.preferred,
         };
         locality::preference(setting, of_rules, &service_port.service, client)
     }
@@ -166,7 +166,7 @@ impl ProxyView {
         service_port: &ServicePort,
         policy: &EffectivePolicy<'_>,
     ) -> Resolution {
-        let client = &self.client;
+        let client = &self.inputs.client;
         if policy.is_passthrough() && client.intercepts && !client.grpc {
             return Resolution::None;
         }
@@ -180,7 +180,9 @@ impl ProxyView {
     fn refuses(&self, service: &Service, address: &EndpointAddress, port: u16) -> bool {
         match Refusal::of(address, port, self.mesh()) {
             Some(Refusal::ToAll) => true,
-            Some(Refusal::ToOtherNamespaces) => service.key.namespace != self.proxy.node.namespace,
+            Some(Refusal::ToOtherNamespaces) => {
+                service.key.namespace != self.inputs.proxy.node.namespace
+            }
             None => false,
         }
     }
@@ -221,7 +223,7 @@ impl ProxyView {
         let maker = ClusterMaker {
             view: self,
             service_port,
-            policies: ServicePolicies::of_service(&self.rules, &service_port.service),
+            policies: ServicePolicies::of_service(&self.inputs.rules, &service_port.service),
             patcher,
         };
         // The rules of a host are of one namespace: the first one pays for all.
@@ -287,7 +289,7 @@ impl ProxyView {
         let has_tls = self.snapshot.has_tls(&service.key);
         let inputs = Inputs {
             mesh: self.mesh(),
-            client: &self.client,
+            client: &self.inputs.client,
             accounts: &accounts,
             plaintext: has_tls.then(|| self.snapshot.plaintext_reasons(world, service)),
             weighted: self.preference(service_port, &policy).is_weighted(),
@@ -303,9 +305,9 @@ impl ProxyView {
             host: service_port.host(),
             registry: service.registry,
             accounts: &accounts,
-            files: &self.client.files,
+            files: &self.inputs.client.files,
             oldest_tls: self.mesh().oldest_tls,
-            grpc: self.client.grpc,
+            grpc: self.inputs.client.grpc,
             secrets: self.client_credentials(policies),
             initial_fetch_timeout: self.mesh().initial_fetch_timeout,
         };
@@ -340,7 +342,7 @@ impl ProxyView {
             return endpoints::itself(service_port);
         }
         let viewer = Viewer {
-            families: self.proxy.families,
+            families: self.inputs.proxy.families,
             network: None,
             locality: Locality::default(),
             labels: Arc::default(),
@@ -362,13 +364,13 @@ impl ProxyView {
             files: self.files_of_mesh(),
             lost: Conflicts::default(),
         };
-        let namespaces = self.rules.namespaces_of_destination_rules();
+        let namespaces = self.inputs.rules.namespaces_of_destination_rules();
         let mut room = ClusterBudget {
             subsets: FairBudget::new(MOST_SUBSETS, MOST_SUBSETS, namespaces),
             bytes: FairBudget::new(RULE_BYTES, RULE_BYTES, namespaces),
             files: FairBudget::new(MOST_CLIENT_FILES, MOST_FILES_OF_RULE, namespaces),
         };
-        for service_port in self.rules.service_ports().all() {
+        for service_port in self.inputs.rules.service_ports().all() {
             self.add_clusters(service_port, patcher, &mut room, &mut made);
         }
         self.add_fixed_clusters(patcher, &mut made.members);

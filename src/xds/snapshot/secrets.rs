@@ -195,7 +195,7 @@ impl Snapshot {
 
 impl ProxyView {
     pub(super) fn credentials(&self) -> ProxySecrets<'_> {
-        let node = &self.proxy.node;
+        let node = &self.inputs.proxy.node;
         ProxySecrets {
             all: &self.snapshot.world.credentials,
             namespace: &node.namespace,
@@ -208,8 +208,8 @@ impl ProxyView {
         &self,
         policies: &ServicePolicies,
     ) -> Option<ProxySecrets<'_>> {
-        let (namespace, is_trusted) = self.client.secrets.as_ref()?;
-        let may = self.client.kind == Kind::Router || policies.are_for_sidecars();
+        let (namespace, is_trusted) = self.inputs.client.secrets.as_ref()?;
+        let may = self.inputs.client.kind == Kind::Router || policies.are_for_sidecars();
         may.then(|| ProxySecrets {
             all: &self.snapshot.world.credentials,
             namespace,
@@ -220,11 +220,11 @@ impl ProxyView {
     /// Names that its clusters ask for.
     fn names_of_clusters(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
-        if self.client.secrets.is_none() {
+        if self.inputs.client.secrets.is_none() {
             return names;
         }
-        for service_port in self.rules.service_ports().all() {
-            let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
+        for service_port in self.inputs.rules.service_ports().all() {
+            let policies = ServicePolicies::of_service(&self.inputs.rules, &service_port.service);
             let Some(secrets) = self.client_credentials(&policies) else {
                 continue;
             };
@@ -240,7 +240,7 @@ impl ProxyView {
     /// Returns the secrets that its Gateways name, and the rules for its connections.
     pub(super) fn secrets(&self) -> Arc<Set> {
         let secrets = self.credentials();
-        let mut names = self.merged.secrets(secrets);
+        let mut names = self.inputs.merged.secrets(secrets);
         let of_clusters = self.names_of_clusters();
         // Clusters have names only of what a trusted stream was granted, so these may be read.
         let is_asked = secrets.is_trusted || !of_clusters.is_empty();
@@ -265,9 +265,9 @@ impl ProxyView {
 
     /// The secrets that servers of a router name, and the ingress of a Sidecar.
     fn files(&self) -> FileSecrets {
-        let files = &self.proxy.node.server;
-        let mut all = self.merged.files(files);
-        for inbound_port in &self.inbound_ports {
+        let files = &self.inputs.proxy.node.server;
+        let mut all = self.inputs.merged.files(files);
+        for inbound_port in &self.inputs.inbound_ports {
             if let (Some(tls), [from, ..]) = (&inbound_port.tls, &*inbound_port.from) {
                 all.add(in_files(tls, files), std::slice::from_ref(from));
             }
@@ -279,14 +279,14 @@ impl ProxyView {
     fn client_files(&self) -> Arc<Set> {
         // They are made with the clusters.
         drop(self.outbound_clusters());
-        let scope = self.rules.clusters.clone();
+        let scope = self.inputs.rules.clusters.clone();
         self.parts.clusters.secrets.get(scope, Arc::default)
     }
 
     /// Secrets of the mesh's own connections.
     pub(super) fn files_of_mesh(&self) -> FileSecrets {
         let mut all = FileSecrets::default();
-        if !self.client.grpc {
+        if !self.inputs.client.grpc {
             let logs = self.mesh().log_service.iter();
             all.add(logs.flat_map(LogService::secrets_in_files), &[]);
         }

@@ -293,7 +293,7 @@ const READERS: &[(&str, Readers)] = &[
             ("xds/resources/sidecar_ingress.rs", ""),
             ("xds/scope/sidecar.rs", ""),
             ("xds/scope/visibility.rs", ""),
-            ("xds/snapshot/proxy.rs", "add_pool"),
+            ("xds/snapshot/proxy_inputs.rs", "add_pool"),
         ],
     ),
     (
