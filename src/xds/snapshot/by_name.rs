@@ -75,7 +75,14 @@ impl ProxyView {
 
     /// The name that all share who have it.
     pub(super) fn assignment_name(&self, name: &str) -> Option<Arc<str>> {
-        let (service_port, subset) = self.service_port(name)?;
+        self.assignment_name_of(name, self.service_port(name)?)
+    }
+
+    fn assignment_name_of(
+        &self,
+        name: &str,
+        (service_port, subset): (&Arc<ServicePort>, &str),
+    ) -> Option<Arc<str>> {
         if !self.is_by_eds(name) {
             return None;
         }
@@ -156,9 +163,9 @@ impl ProxyView {
 
     pub(super) fn assignment(&self, name: &str) -> Option<Arc<Resource>> {
         let snapshot = &self.snapshot;
-        let (service_port, subset) = self.service_port(name)?;
+        let (service_port, subset_name) = self.service_port(name)?;
         let policies = ServicePolicies::of_service(&self.inputs.rules, &service_port.service);
-        let subset = match subset {
+        let subset = match subset_name {
             "" => None,
             subset => Some(policies.subset(subset)?),
         };
@@ -167,10 +174,10 @@ impl ProxyView {
             return None;
         }
         let preference = self.preference(service_port, &policy);
-        let name = self.assignment_name(name)?;
+        let name = self.assignment_name_of(name, (service_port, subset_name))?;
         let namespace = &service_port.service.key.namespace;
         let key = Self::assignment_key((name.clone(), namespace), &policies, &policy, subset);
-        let from = key.2.to_vec();
+        let from = key.2.clone();
         Some(self.assignments_by(&preference).get(key, || {
             // Gateways take nothing but mutual TLS, which clients do not speak to what accepts none.
             let has_tls = snapshot.has_tls(&service_port.service.key);
@@ -192,7 +199,7 @@ impl ProxyView {
                 &preference,
             );
             let mut draft = endpoints::assignment(&name, groups);
-            draft.from = from;
+            draft.from = from.to_vec();
             Arc::new(draft.finish())
         }))
     }
