@@ -179,6 +179,11 @@ pub fn clipped(text: &str) -> &str {
 }
 
 impl Node {
+    /// Returns true for a proxy beside an application.
+    pub(crate) const fn is_sidecar(&self) -> bool {
+        matches!(self.kind, Kind::Sidecar)
+    }
+
     /// # Errors
     ///
     /// An id that is not `TYPE~IP~NAME~DOMAIN`, or no namespace anywhere.

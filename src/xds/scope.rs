@@ -5,22 +5,22 @@
 //! see, where one is exported to it by name, where its own rules for a host of elsewhere come before that host's, where a Sidecar
 //! of its own says what it imports. All other namespaces have one scope, and share all bytes. So there are as many scopes as the mesh has need of, whatever clients say.
 
-mod delegates;
+mod destination_rule_limit;
 pub(crate) mod envoy_filters;
 mod export_to;
 mod exported;
 pub(crate) mod gateways;
-mod host_limit;
 mod hosts;
-mod hosts_alone;
 mod idle_policies;
-mod idle_routes;
 mod mesh_rules;
 pub(crate) mod policies;
-pub(crate) mod route_limits;
 pub(crate) mod selecting;
 mod shadowed;
 mod sidecar;
+mod virtual_service_delegates;
+mod virtual_service_hosts;
+mod virtual_service_idle_routes;
+pub(crate) mod virtual_service_limits;
 mod visibility;
 mod world_ports;
 
@@ -39,10 +39,10 @@ use api::networking::{DestinationRule, DiscoveryKind, Gateway, Sidecar, VirtualS
 use self::envoy_filters::{Patch, PatchKey, Patches};
 use self::hosts::most_specific;
 pub(crate) use self::hosts::patterns;
-pub(crate) use self::hosts_alone::{USUAL_PORT, is_name, written_port};
 pub(crate) use self::mesh_rules::Rules;
-use self::route_limits::RulesWithoutRoom;
-pub(crate) use self::sidecar::{EgressListener, Socket};
+pub(crate) use self::sidecar::{EgressListener, Socket, is_sidecar};
+pub(crate) use self::virtual_service_hosts::{USUAL_PORT, destination_port, is_name};
+use self::virtual_service_limits::RulesWithoutRoom;
 use self::visibility::{Visibility, Visible};
 use crate::common::service_ports::ServicePorts;
 
@@ -79,14 +79,19 @@ impl<T: DiscoveryKind> Rule<T> {
     fn new(object: &Arc<Configured<T>>, hosts: Vec<String>) -> Self {
         Self {
             object: object.clone(),
-            from: ObjectRef {
-                kind: T::NAME,
-                namespace: object.namespace.clone(),
-                name: object.name.clone(),
-            },
+            from: reference(object),
             with: Vec::new(),
             hosts,
         }
+    }
+}
+
+/// The object by its kind, namespace and name.
+pub(crate) fn reference<T: DiscoveryKind>(object: &Configured<T>) -> ObjectRef {
+    ObjectRef {
+        kind: T::NAME,
+        namespace: object.namespace.clone(),
+        name: object.name.clone(),
     }
 }
 
@@ -269,7 +274,7 @@ impl ProxyRules {
     }
 
     /// Returns true if a rule contributes to the resources of a proxy of this namespace.
-    pub(crate) fn is_made_by(&self, rule: &ObjectRef, namespace: &str) -> bool {
+    pub(crate) fn has_part_of(&self, rule: &ObjectRef, namespace: &str) -> bool {
         if self.patches.are_of(rule) {
             return true;
         }
@@ -324,7 +329,7 @@ impl ProxyRules {
 
     /// The ports on which a host of a rule is served that no service has.
     pub(crate) fn ports_alone(&self, rule: &Rule<VirtualService>) -> BTreeSet<u16> {
-        hosts_alone::ports(rule, self.service_ports(), &self.domain)
+        virtual_service_hosts::ports(rule, self.service_ports(), &self.domain)
     }
 
     /// Returns true if one of these ports has routes of what is seen here.

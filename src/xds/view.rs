@@ -3,6 +3,7 @@
 //! A view is made of a snapshot, which never changes, so a view does not either: a name that is asked for twice gives the same
 //! bytes. Resources are shared: proxies that see the same hold the same `Arc`, encoded once.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -275,7 +276,7 @@ impl FromIterator<Arc<Resource>> for Set {
 /// Clusters and listeners are asked for as a whole or by name, endpoints and routes by name. All that `all` has, `get` has.
 /// A cluster whose endpoints come by EDS has its assignment under the cluster's own name, empty at worst: that is how a stream
 /// knows which clusters wait for one.
-pub trait View: fmt::Debug + Send + Sync {
+pub trait View: Any + fmt::Debug + Send + Sync {
     /// All resources of a type. The same `Arc` each time, and between views that do not differ in it: that is what makes a
     /// push that changes nothing cheap.
     fn all(&self, kind: Type) -> Arc<Set>;

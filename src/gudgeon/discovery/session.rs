@@ -166,7 +166,9 @@ impl Session {
             inner.pending.take()?
         };
         // The view is made without the lock: it may take a while, and pages read the stream meanwhile.
-        let view = catch_unwind(AssertUnwindSafe(|| pending.snapshot.view(&self.node)));
+        let earlier = Arc::clone(self.inner().stream.view());
+        let make = || pending.snapshot.view_after(&earlier, &self.node);
+        let view = catch_unwind(AssertUnwindSafe(make));
         let Ok(view) = view else {
             return Some((pending, PushOutcome::Nothing));
         };

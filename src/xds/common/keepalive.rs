@@ -9,7 +9,7 @@ use super::wire;
 
 pub(crate) fn keepalive(given: &Given) -> TcpKeepalive {
     let seconds = |given: Option<&api::mesh::Duration>| {
-        let seconds = u32::try_from(plain(given?)?.as_secs()).ok()?;
+        let seconds = u32::try_from(duration(given?)?.as_secs()).ok()?;
         wire::number(seconds)
     };
     TcpKeepalive {
@@ -21,7 +21,7 @@ pub(crate) fn keepalive(given: &Given) -> TcpKeepalive {
 }
 
 /// Converts a duration that was checked when it was read.
-pub(crate) fn plain(given: &api::mesh::Duration) -> Option<Duration> {
+pub(crate) fn duration(given: &api::mesh::Duration) -> Option<Duration> {
     let seconds = u64::try_from(given.seconds).ok()?;
     Some(Duration::new(seconds, u32::try_from(given.nanos).ok()?))
 }

@@ -73,7 +73,7 @@ impl ServicePort {
 
     /// The addresses that a proxy of this cluster and these families sees.
     pub(crate) fn addresses(&self, cluster: &str, families: Families) -> Vec<Address> {
-        let mut seen = HashSet::new();
+        let mut known = HashSet::new();
         self.service
             .addresses_in(cluster)
             .iter()
@@ -81,7 +81,7 @@ impl ServicePort {
                 Address::Plain(address) => families.has(*address) && !address.is_unspecified(),
                 Address::Range(range) => families.has(range.first()),
             })
-            .filter(|address| seen.insert(**address))
+            .filter(|address| known.insert(**address))
             .copied()
             .collect()
     }
@@ -215,7 +215,7 @@ impl Index {
 }
 
 impl ServicePorts {
-    /// Indexes all ports of a world. The result sees none of them yet: [`ServicePorts::seeing`] selects.
+    /// Indexes all ports of a world. The result sees none of them yet: [`ServicePorts::visible_to`] selects.
     pub(crate) fn index(world: &World, settings: &Settings) -> Self {
         Self {
             index: Arc::new(Index::new(world, settings)),
@@ -224,17 +224,17 @@ impl ServicePorts {
     }
 
     /// All ports of services that `sees` accepts. The first one of each name counts; `lost` takes the conflicts of the others.
-    pub(crate) fn seeing(&self, sees: impl Fn(&Service) -> bool, lost: &mut Conflicts) -> Self {
+    pub(crate) fn visible_to(&self, sees: impl Fn(&Service) -> bool, lost: &mut Conflicts) -> Self {
         let index = &self.index;
         let mut visible = Selection::of(index);
-        let (mut last, mut is_last_seen) = (None, false);
+        let (mut last, mut is_last_visible) = (None, false);
         for (at, service_port) in index.all.iter().enumerate() {
             // The ports of a service stand together.
             let service = Some(&service_port.service.key);
             if last != service {
-                (last, is_last_seen) = (service, sees(&service_port.service));
+                (last, is_last_visible) = (service, sees(&service_port.service));
             }
-            if !is_last_seen {
+            if !is_last_visible {
                 continue;
             }
             let same = index
@@ -252,16 +252,16 @@ impl ServicePorts {
         visible.ports()
     }
 
-    /// The ports of those services among these that `keeps` accepts.
-    pub(crate) fn keeping(&self, keeps: impl Fn(&Service) -> bool) -> Self {
+    /// The ports of those services among these for which `accepts` returns true.
+    pub(crate) fn filtered(&self, accepts: impl Fn(&Service) -> bool) -> Self {
         let mut selected = Selection::of(&self.index);
-        let (mut last, mut is_last_kept) = (None, false);
+        let (mut last, mut is_last_accepted) = (None, false);
         for (at, service_port) in self.places() {
             let service = Some(&service_port.service.key);
             if last != service {
-                (last, is_last_kept) = (service, keeps(&service_port.service));
+                (last, is_last_accepted) = (service, accepts(&service_port.service));
             }
-            if is_last_kept {
+            if is_last_accepted {
                 selected.add(at);
             }
         }

@@ -50,7 +50,7 @@ pub(crate) fn server(files: &Files, http: bool, oldest: TlsProtocol) -> core::Tr
 
 /// The reason why clients call an endpoint in plain text although its labels ask for mutual TLS.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum PlainReason {
+pub(crate) enum PlaintextReason {
     /// The proxy at this address has no certificates.
     Proxy(IpAddr),
     /// The policies that hold for the endpoint, by name and with what they select and say: a policy that is narrowed has other
@@ -58,7 +58,7 @@ pub(crate) enum PlainReason {
     Policies(String),
 }
 
-impl fmt::Display for PlainReason {
+impl fmt::Display for PlaintextReason {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Proxy(address) => address.fmt(to),
@@ -78,13 +78,13 @@ pub(crate) fn client(
     files: &Files,
     (port, subset, host): (u16, &str, &str),
     (accounts, oldest): (&[&str], TlsProtocol),
-    plain: &BTreeSet<PlainReason>,
+    plaintext: &BTreeSet<PlaintextReason>,
 ) -> Vec<TransportSocketMatch> {
     let secured = mutual(files, server_name(port, subset, host), accounts, oldest);
-    let reasons: Vec<_> = plain.iter().map(ToString::to_string).collect();
+    let reasons: Vec<_> = plaintext.iter().map(ToString::to_string).collect();
     let version = Version::of(reasons.join(",").as_bytes());
     // No endpoint has this mode: the entry changes the cluster's bytes and nothing else.
-    let marker = (!plain.is_empty()).then(|| TransportSocketMatch {
+    let marker = (!plaintext.is_empty()).then(|| TransportSocketMatch {
         name: format!("tlsMode-plain-{version}"),
         r#match: Some(Struct {
             fields: [("tlsMode".to_owned(), text("plain"))].into(),

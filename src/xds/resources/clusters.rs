@@ -8,7 +8,7 @@ use super::mesh::Mesh;
 use crate::common::dns_cluster;
 use crate::common::families::Families;
 use crate::common::service_ports::ServicePort;
-use crate::common::tls::{self, PlainReason};
+use crate::common::tls::{self, PlaintextReason};
 use crate::common::upstream_http::{self, UpstreamHttp, speaking};
 use crate::common::wire::{
     self, ClusterLoadAssignment, ClusterTail, EndpointMessage, LbEndpoint, LocalityLbEndpoints,
@@ -179,7 +179,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) accounts: &'a BTreeSet<Arc<str>>,
     /// The reasons why some endpoints are called in plain text though their labels ask for mutual TLS; `None`: workloads of
     /// the service accept none.
-    pub(crate) plain: Option<BTreeSet<PlainReason>>,
+    pub(crate) plaintext: Option<BTreeSet<PlaintextReason>>,
     /// Weights of localities count.
     pub(crate) weighted: bool,
     /// Endpoints of a cluster that resolves names itself.
@@ -210,7 +210,7 @@ pub(crate) fn outbound(service_port: &ServicePort, inputs: Inputs<'_>) -> Draft<
         upstream_http::options(protocol)
     };
     let resolution = inputs.resolution;
-    if let Some(plain) = &inputs.plain
+    if let Some(plaintext) = &inputs.plaintext
         && !inputs.client.grpc
         && inputs.client.certificates == Certificates::Present
         && !service_port.service.mesh_external
@@ -222,7 +222,7 @@ pub(crate) fn outbound(service_port: &ServicePort, inputs: Inputs<'_>) -> Draft<
             &inputs.client.files,
             (service_port.port.number, inputs.subset, service_port.host()),
             (&accounts, mesh.oldest_tls),
-            plain,
+            plaintext,
         );
     }
     if inputs.weighted && resolution != Resolution::None {

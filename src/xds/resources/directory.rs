@@ -80,6 +80,24 @@ impl Directory {
         self.by_address.get(&place).map_or(&[], Vec::as_slice)
     }
 
+    /// Returns true if the directory of another world has the same endpoints at the addresses of a node.
+    pub(crate) fn is_same_for(
+        &self,
+        node: &Node,
+        world: &World,
+        (other, world_of_other): (&Self, &World),
+    ) -> bool {
+        node.addresses.iter().all(|address| {
+            let (own, others) = (self.at(node, *address), other.at(node, *address));
+            let mut pairs = own.iter().zip(others);
+            own.len() == others.len()
+                && pairs.all(|(one, other)| {
+                    (&one.service, &one.cluster) == (&other.service, &other.cluster)
+                        && one.endpoint(world) == other.endpoint(world_of_other)
+                })
+        })
+    }
+
     /// The locality of this node, as an entry outside of Kubernetes says it.
     pub(crate) fn locality(&self, node: &Node, world: &World) -> Option<Locality> {
         let known = |endpoint: &Endpoint| {

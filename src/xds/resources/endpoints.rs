@@ -9,12 +9,12 @@ use api::model::{
 };
 use envoy_types::pb::envoy::config::core::v3 as core;
 
-use super::locality::{EndpointPlace, Preference};
+use super::locality::{EndpointTopology, Preference};
 use super::mesh::{Mesh, MutualTls};
 use super::networks::Networks;
 use crate::common::families::Families;
 use crate::common::service_ports::ServicePort;
-use crate::common::tls::PlainReason;
+use crate::common::tls::PlaintextReason;
 use crate::common::wire::{
     self, ClusterLoadAssignment, EndpointMessage, LbEndpoint, LocalityLbEndpoints, Metadata, Object,
 };
@@ -56,7 +56,7 @@ pub(crate) struct EndpointContext<'a> {
 }
 
 /// The cause for which clients call an endpoint in plain text.
-enum PlainBy {
+enum PlaintextCause {
     Proxy(IpAddr),
     Policies(Box<MtlsModes>),
 }
@@ -64,27 +64,27 @@ enum PlainBy {
 impl EndpointContext<'_> {
     /// Returns true if clients are to speak mutual TLS to an endpoint of a service in this namespace.
     pub(crate) fn takes_tls(&self, namespace: &Arc<str>, endpoint: &Endpoint) -> bool {
-        endpoint.tls == TlsMode::Istio && self.plain_by(namespace, endpoint).is_none()
+        endpoint.tls == TlsMode::Istio && self.plaintext_cause(namespace, endpoint).is_none()
     }
 
     /// Returns the reason why clients call an endpoint in plain text whose labels ask for mutual TLS; `None`: they do not.
-    pub(crate) fn plain_reason(
+    pub(crate) fn plaintext_reason(
         &self,
         namespace: &Arc<str>,
         endpoint: &Endpoint,
-    ) -> Option<PlainReason> {
-        let reason = self.plain_by(namespace, endpoint)?;
+    ) -> Option<PlaintextReason> {
+        let reason = self.plaintext_cause(namespace, endpoint)?;
         Some(match reason {
-            PlainBy::Proxy(address) => PlainReason::Proxy(address),
-            PlainBy::Policies(modes) => PlainReason::Policies(modes.describe()),
+            PlaintextCause::Proxy(address) => PlaintextReason::Proxy(address),
+            PlaintextCause::Policies(modes) => PlaintextReason::Policies(modes.describe()),
         })
     }
 
     /// Assignments ask for each endpoint whether it is plain, and for no words.
-    fn plain_by(&self, namespace: &Arc<str>, endpoint: &Endpoint) -> Option<PlainBy> {
+    fn plaintext_cause(&self, namespace: &Arc<str>, endpoint: &Endpoint) -> Option<PlaintextCause> {
         let address = endpoint.address.ip();
         let without_certificates = address.filter(|address| self.plaintext.contains(address));
-        let without_certificates = without_certificates.map(PlainBy::Proxy);
+        let without_certificates = without_certificates.map(PlaintextCause::Proxy);
         if !self.policies.has_peers() {
             // Nobody may do without certificates where everybody is to have them.
             return without_certificates.filter(|_| self.mesh.tls == MutualTls::Auto);
@@ -92,7 +92,7 @@ impl EndpointContext<'_> {
         let who = (namespace, &*endpoint.labels);
         let modes = MtlsModes::new(self.policies, who, self.mesh.usual_mode(true));
         match modes.of_clients(endpoint.port) {
-            MtlsMode::Disable => Some(PlainBy::Policies(Box::new(modes))),
+            MtlsMode::Disable => Some(PlaintextCause::Policies(Box::new(modes))),
             MtlsMode::Permissive => without_certificates,
             // The server takes nothing plain, whether or not its proxy says that it has certificates.
             MtlsMode::Strict => None,
@@ -102,7 +102,7 @@ impl EndpointContext<'_> {
 
 /// One endpoint that is to be used, or a gateway in its place.
 struct Entry<'a> {
-    place: core::Address,
+    address: core::Address,
     /// Its IP address, unless it has a name or a path.
     ip: Option<IpAddr>,
     /// The key of the order within a group.
@@ -146,24 +146,24 @@ pub(crate) fn groups<'a>(
     let mut localities: Grouped<'a> = BTreeMap::new();
     let mut replaced: BTreeMap<(&Locality, &str), u128> = BTreeMap::new();
     for (cluster, endpoint) in endpoints {
-        let place = place(endpoint, names);
+        let address = address_of(endpoint, names);
         let network = networks.of_endpoint(cluster, endpoint);
         let weight = u128::from(endpoint.weight);
         let away = own.is_some_and(|own| network != own && networks.has_gateway(network));
         // An endpoint without an address is behind its network's gateways, too.
-        if away && (place.is_some() || endpoint.address.is_absent()) {
+        if away && (address.is_some() || endpoint.address.is_absent()) {
             *replaced.entry((&endpoint.locality, network)).or_default() += weight;
             continue;
         }
-        let Some((place, sort)) = place else {
+        let Some((address, sort)) = address else {
             continue;
         };
-        let rank = preference.rank(&EndpointPlace::of(cluster, network, endpoint));
+        let rank = preference.rank(&EndpointTopology::of(cluster, network, endpoint));
         localities
             .entry((&endpoint.locality, rank))
             .or_default()
             .push(Entry {
-                place,
+                address,
                 ip: endpoint.address.ip(),
                 sort,
                 weight: weight.saturating_mul(factor),
@@ -175,7 +175,7 @@ pub(crate) fn groups<'a>(
     for ((locality, network), weight) in replaced {
         let gateways = networks.gateways(network, viewer.families);
         let share = u128::try_from(gateways.len()).unwrap_or(1).max(1);
-        let rank = preference.rank(&EndpointPlace {
+        let rank = preference.rank(&EndpointTopology {
             cluster: None,
             network,
             locality,
@@ -183,7 +183,7 @@ pub(crate) fn groups<'a>(
         });
         for (address, port) in gateways {
             localities.entry((locality, rank)).or_default().push(Entry {
-                place: wire::address(address, port),
+                address: wire::address(address, port),
                 ip: Some(address),
                 sort: (address.to_string(), port),
                 // `factor` is a multiple of each network's number of gateways: the share is whole.
@@ -241,9 +241,9 @@ fn of_families<'a>(mut localities: Grouped<'a>, families: Families) -> Grouped<'
     localities
 }
 
-fn place(endpoint: &Endpoint, names: Names) -> Option<(core::Address, (String, u16))> {
+fn address_of(endpoint: &Endpoint, names: Names) -> Option<(core::Address, (String, u16))> {
     let sort = (endpoint.address.to_string(), endpoint.port);
-    let place = match &endpoint.address {
+    let address = match &endpoint.address {
         EndpointAddress::Ip(address) if endpoint.port > 0 => wire::address(*address, endpoint.port),
         absent if absent.is_absent() => return None,
         EndpointAddress::Name(name) if endpoint.port > 0 && names == Names::Resolved => {
@@ -252,7 +252,7 @@ fn place(endpoint: &Endpoint, names: Names) -> Option<(core::Address, (String, u
         EndpointAddress::Pipe(path) => wire::pipe(path, 0),
         EndpointAddress::Ip(_) | EndpointAddress::Name(_) => return None,
     };
-    Some((place, sort))
+    Some((address, sort))
 }
 
 pub(super) fn named(name: &str, port: u16) -> core::Address {
@@ -276,12 +276,12 @@ pub(crate) fn own_port(port: &Port) -> u16 {
 /// An entry outside of the mesh that names no endpoints resolves its own name.
 pub(crate) fn itself(service_port: &ServicePort) -> Vec<LocalityLbEndpoints> {
     let port = own_port(&service_port.port);
-    let place = match service_port.host().parse::<IpAddr>() {
+    let address = match service_port.host().parse::<IpAddr>() {
         Ok(address) => wire::address(address, port),
         Err(_) => named(service_port.host(), port),
     };
     let entry = Entry {
-        place,
+        address,
         ip: None,
         sort: (String::new(), 0),
         weight: 1,
@@ -360,7 +360,7 @@ fn peer(entry: Entry<'_>, weight: u32) -> LbEndpoint {
     }
     LbEndpoint {
         endpoint: Some(EndpointMessage {
-            address: Some(entry.place),
+            address: Some(entry.address),
         }),
         health_status: core::HealthStatus::Healthy.into(),
         metadata: (!metadata.filter_metadata.is_empty()).then_some(metadata),

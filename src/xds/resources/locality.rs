@@ -16,7 +16,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 const SUB_ZONE: &str = "topology.istio.io/subzone";
 const CLUSTER: &str = "topology.istio.io/cluster";
 
-pub(crate) const OF_PLACES: [&str; 5] = [REGION, ZONE, SUB_ZONE, CLUSTER, NETWORK];
+pub(crate) const TOPOLOGY_LABELS: [&str; 5] = [REGION, ZONE, SUB_ZONE, CLUSTER, NETWORK];
 
 /// The preference of a client among the groups of an assignment.
 #[derive(Clone, Debug)]
@@ -162,14 +162,14 @@ pub(crate) fn named_label(written: &str) -> Option<&str> {
 
 /// Place of an endpoint, or of a gateway that stands for it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct EndpointPlace<'a> {
+pub(crate) struct EndpointTopology<'a> {
     pub(crate) cluster: Option<&'a ClusterId>,
     pub(crate) network: &'a str,
     pub(crate) locality: &'a Locality,
     pub(crate) labels: Option<&'a Labels>,
 }
 
-impl<'a> EndpointPlace<'a> {
+impl<'a> EndpointTopology<'a> {
     pub(crate) fn of(cluster: &'a ClusterId, network: &'a str, endpoint: &'a Endpoint) -> Self {
         Self {
             cluster: Some(cluster),
@@ -199,7 +199,7 @@ impl<'a> EndpointPlace<'a> {
 
 impl Ranking<'_> {
     /// 0: it has all labels in common with the client.
-    fn rank(&self, place: &EndpointPlace<'_>) -> u32 {
+    fn rank(&self, topology: &EndpointTopology<'_>) -> u32 {
         let written = self.written.iter().take(MOST_FAILOVER_LABELS);
         let count = u32::try_from(written.len()).unwrap_or(u32::MAX);
         // Another network is further than anything in the own one, and has an order of its own.
@@ -209,7 +209,7 @@ impl Ranking<'_> {
                 Some((name, value)) => (name, value),
                 None => (&**label, self.client.get(&**label).map_or("", |own| own)),
             };
-            if place.label(name) == wanted {
+            if topology.label(name) == wanted {
                 continue;
             }
             if name == NETWORK && left == count {
@@ -282,9 +282,9 @@ impl<'a> Preference<'a> {
     }
 
     /// The rank of an endpoint by the labels that it has in common with the client: 0 comes first.
-    pub(crate) fn rank(&self, place: &EndpointPlace<'_>) -> u32 {
+    pub(crate) fn rank(&self, topology: &EndpointTopology<'_>) -> u32 {
         match self {
-            Self::Levels(levels) => levels.labels.map_or(0, |labels| labels.rank(place)),
+            Self::Levels(levels) => levels.labels.map_or(0, |labels| labels.rank(topology)),
             Self::None | Self::Shares(_) => 0,
         }
     }

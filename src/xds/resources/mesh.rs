@@ -14,7 +14,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::tls_paramete
 
 use super::access_log::AccessLog;
 use super::log_service::LogService;
-use crate::common::keepalive::{keepalive, plain};
+use crate::common::keepalive::{duration, keepalive};
 use crate::common::retries;
 use crate::rules::peer_authentication::MtlsMode;
 use crate::rules::virtual_service;
@@ -146,7 +146,7 @@ impl Mesh {
 }
 
 fn or(given: Option<&api::mesh::Duration>, usual: Duration) -> Duration {
-    given.and_then(plain).unwrap_or(usual)
+    given.and_then(duration).unwrap_or(usual)
 }
 
 /// Checked when it was read.

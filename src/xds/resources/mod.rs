@@ -8,7 +8,6 @@ mod domains;
 pub(crate) mod endpoints;
 pub(crate) mod filters;
 pub(crate) mod grpc;
-pub(crate) mod ingress;
 pub(crate) mod instances;
 pub(crate) mod listeners;
 pub(crate) mod locality;
@@ -18,5 +17,6 @@ pub(crate) mod mesh;
 pub(crate) mod networks;
 pub(crate) mod proxy;
 pub(crate) mod routes;
+pub(crate) mod sidecar_ingress;
 
 pub(crate) use crate::common::wire::LocalityLbEndpoints;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use api::istio::mesh::v1alpha1::Network;
 use api::istio::mesh::v1alpha1::network::istio_network_gateway::Gw;
 use api::istio::mesh::v1alpha1::network::network_endpoints::Ne;
 use api::mesh::MeshNetworks;
@@ -27,57 +28,31 @@ impl Networks {
         let networks: &MeshNetworks = &world.networks;
         let mut all = Self::default();
         for (name, network) in &networks.networks {
-            for endpoints in &network.endpoints {
-                match &endpoints.ne {
-                    // A range that cannot be read was refused with the file.
-                    Some(Ne::FromCidr(range)) => {
-                        if let Ok(range) = range.parse() {
-                            all.ranges.push((range, name.clone()));
-                        }
-                    }
-                    Some(Ne::FromRegistry(cluster)) => {
-                        all.clusters
-                            .entry(cluster.clone())
-                            .or_insert_with(|| name.clone());
-                    }
-                    None => {}
-                }
-            }
-            let registries: BTreeSet<&str> = network
-                .endpoints
-                .iter()
-                .filter_map(|endpoints| match &endpoints.ne {
-                    Some(Ne::FromRegistry(cluster)) => Some(cluster.as_str()),
-                    Some(Ne::FromCidr(_)) | None => None,
-                })
-                .collect();
-            let mut places = Vec::new();
-            for gateway in &network.gateways {
-                let port = u16::try_from(gateway.port).unwrap_or(0);
-                match &gateway.gw {
-                    Some(Gw::Address(address)) => match address.parse() {
-                        Ok(address) => places.push((address, port)),
-                        Err(_) => all.conflicts.push(with_name(name, address)),
-                    },
-                    Some(Gw::RegistryServiceName(host)) => {
-                        let before = places.len();
-                        let balancers = balancers(world, host, &registries);
-                        places.extend(balancers.into_iter().map(|address| (address, port)));
-                        if places.len() == before {
-                            all.conflicts.push(without_address(name, host, &registries));
-                        }
-                    }
-                    None => {}
-                }
-            }
-            // All weights depend on how many gateways there are: a repeat must not count twice.
-            places.sort_unstable();
-            places.dedup();
-            if !places.is_empty() {
-                all.gateways.insert(name.clone(), places);
+            all.add_endpoints(name, network);
+            let gateways = gateways(world, name, network, &mut all.conflicts);
+            if !gateways.is_empty() {
+                all.gateways.insert(name.clone(), gateways);
             }
         }
         all
+    }
+
+    fn add_endpoints(&mut self, name: &str, network: &Network) {
+        for endpoints in &network.endpoints {
+            match &endpoints.ne {
+                // A range that cannot be read was refused with the file.
+                Some(Ne::FromCidr(range)) => {
+                    let range = range.parse().ok();
+                    self.ranges
+                        .extend(range.map(|range| (range, name.to_owned())));
+                }
+                Some(Ne::FromRegistry(cluster)) => {
+                    let known = self.clusters.entry(cluster.clone());
+                    known.or_insert_with(|| name.to_owned());
+                }
+                None => {}
+            }
+        }
     }
 
     /// The network of an address for which nothing closer says one: by the address, else by its cluster, else no name.
@@ -126,6 +101,43 @@ impl Networks {
             .filter_map(|all| u128::try_from(of_families(all, families).len()).ok())
             .fold(1, u128::saturating_mul)
     }
+}
+
+/// The addresses of a network's gateways, sorted. `conflicts` takes those of gateways without any.
+fn gateways(
+    world: &World,
+    name: &str,
+    network: &Network,
+    conflicts: &mut Vec<Conflict>,
+) -> Vec<(IpAddr, u16)> {
+    let registries = network.endpoints.iter();
+    let registries = registries.filter_map(|endpoints| match &endpoints.ne {
+        Some(Ne::FromRegistry(cluster)) => Some(cluster.as_str()),
+        Some(Ne::FromCidr(_)) | None => None,
+    });
+    let registries: BTreeSet<&str> = registries.collect();
+    let mut all = Vec::new();
+    for gateway in &network.gateways {
+        let port = u16::try_from(gateway.port).unwrap_or(0);
+        match &gateway.gw {
+            Some(Gw::Address(address)) => match address.parse() {
+                Ok(address) => all.push((address, port)),
+                Err(_) => conflicts.push(with_name(name, address)),
+            },
+            Some(Gw::RegistryServiceName(host)) => {
+                let balancers = balancers(world, host, &registries);
+                if balancers.is_empty() {
+                    conflicts.push(without_address(name, host, &registries));
+                }
+                all.extend(balancers.into_iter().map(|address| (address, port)));
+            }
+            None => {}
+        }
+    }
+    // All weights depend on how many gateways there are: a repeat must not count twice.
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 /// Endpoints are given to proxies by addresses; a load balancer that has a name only is in no such list.

@@ -3,7 +3,7 @@
 mod default_routes;
 mod gateway;
 mod grpc;
-mod hosts_of_rules;
+mod virtual_service_hosts;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ pub(crate) use self::default_routes::inbound;
 use self::default_routes::{allow_any, block_all, operation};
 pub(crate) use self::gateway::gateway;
 pub(crate) use self::grpc::grpc;
-use self::hosts_of_rules::PortsAlone;
+use self::virtual_service_hosts::PortsAlone;
 use super::clusters::PASSTHROUGH;
 use super::domains;
 use super::mesh::Mesh;
@@ -32,8 +32,8 @@ use crate::common::wire;
 use crate::finish::Draft;
 use crate::rules::gateway::Absent;
 use crate::rules::virtual_service::{self, RouteContext, Routed};
-use crate::scope::route_limits::RulesWithoutRoom;
-pub(crate) use crate::scope::route_limits::{ROOM, ROOM_OF_RULE};
+use crate::scope::virtual_service_limits::RulesWithoutRoom;
+pub(crate) use crate::scope::virtual_service_limits::{ROOM, ROOM_OF_RULE};
 use crate::scope::{ProxyRules, Rule};
 
 /// All HTTP ports behind one listener that applications use as a proxy.
@@ -100,7 +100,7 @@ pub(crate) fn outbound(
         (!domains.is_empty()).then(|| making.host(service_port, domains))
     }));
     hosts.extend(making.hosts_of_rules(port, |host| host.parse::<IpAddr>().is_err()));
-    // Domains were claimed by precedence; the order of hosts says nothing, and sorted they have equal bytes.
+    // Domains were taken by precedence; the order of hosts says nothing, and sorted they have equal bytes.
     hosts.sort_by(|one, other| one.name.cmp(&other.name));
     // Nothing says at a socket where a request wanted to go.
     let unknown = parameters.unknown.as_deref();
@@ -315,13 +315,13 @@ impl<'a> RoutesBuilder<'a> {
             let suffix = format!(":{port}");
             all.retain(|domain| domain.ends_with(&suffix) && is_with_port(domain));
         }
-        self.unclaimed_domains(all, &service_port.authority(), |conflict| {
+        self.free_domains(all, &service_port.authority(), |conflict| {
             conflict.of_service(&service_port.service.key)
         })
     }
 
     /// Returns the domains that no other service or rule has: Envoy refuses a configuration that has one twice.
-    fn unclaimed_domains(
+    fn free_domains(
         &mut self,
         mut domains: Vec<String>,
         of: &str,

@@ -253,14 +253,10 @@ fn add(
         of_unread,
         denies_all_of: None,
     };
-    let Ok(action) = Action::try_from(spec.action) else {
-        reports.report("denies everything: spec.action is not known".to_owned());
-        return made.close();
-    };
-    let provider = match provider(spec, action, context.providers) {
-        Ok(provider) => provider,
+    let (action, provider) = match decision(spec, context.providers) {
+        Ok(decision) => decision,
         Err(why) => {
-            reports.report(custom::denies_all(&why));
+            reports.report(why);
             return made.close();
         }
     };
@@ -270,11 +266,11 @@ fn add(
             decisions.allow.get_or_insert_default();
         }
     }
+    let provider = provider.as_ref();
+    let asks_requests_only = provider.is_some_and(|provider| !provider.takes_connections());
+    let (namespace, name) = (policy.namespace(), &policy.object.name);
     for (at, rule) in spec.rules.iter().enumerate() {
         for (transport, decisions) in made.all() {
-            let asks_requests_only = provider
-                .as_ref()
-                .is_some_and(|provider| !provider.takes_connections());
             let context = RuleContext {
                 transport,
                 action,
@@ -284,24 +280,24 @@ fn add(
                     Transport::Tcp => !asks_requests_only,
                 },
                 domains: context.domains,
-                namespace: policy.namespace(),
+                namespace,
             };
-            let name = format!(
-                "ns[{}]-policy[{}]-rule[{at}]",
-                policy.namespace(),
-                policy.object.name
-            );
-            let position = (at, name);
-            add_rule(
-                rule,
-                position,
-                &context,
-                provider.as_ref(),
-                decisions,
-                &mut reports,
-            );
+            let position = (at, format!("ns[{namespace}]-policy[{name}]-rule[{at}]"));
+            add_rule(rule, position, &context, provider, decisions, &mut reports);
         }
     }
+}
+
+/// The action of a policy, with the provider that decides it, or the reason why it denies everything.
+fn decision<'a>(
+    spec: &AuthorizationPolicy,
+    providers: Providers<'a>,
+) -> Result<(Action, Option<Provider<'a>>), String> {
+    let Ok(action) = Action::try_from(spec.action) else {
+        return Err("denies everything: spec.action is not known".to_owned());
+    };
+    let provider = provider(spec, action, providers).map_err(|why| custom::denies_all(&why))?;
+    Ok((action, provider))
 }
 
 /// Adds what a rule means to one kind of traffic. `at`, `name`: its position in the policy, and the name that Envoy knows it by.

@@ -20,7 +20,7 @@ use self::misdirected::MisdirectedRoutes;
 use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
 use crate::common::fair_budget::FairBudget;
 use crate::common::steps::step;
-use crate::scope::route_limits::{HostNames, RouteEstimate, RulesWithoutRoom};
+use crate::scope::virtual_service_limits::{HostNames, RouteEstimate, RulesWithoutRoom};
 use crate::scope::{ProxyRules, Rule};
 
 /// The handling of connections by a server.

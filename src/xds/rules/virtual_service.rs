@@ -20,7 +20,7 @@ use prost::Message as _;
 use super::destination_rule::{self, ServicePolicies};
 use crate::common::service_ports::{ServicePort, subset_name};
 use crate::scope::gateways::holds_at;
-use crate::scope::{ProxyRules, Rule, written_port};
+use crate::scope::{ProxyRules, Rule, destination_port};
 
 pub(crate) use action::retry_policy;
 
@@ -144,7 +144,7 @@ impl RouteContext<'_> {
         let host = self.rules.full_host(&written.host, namespace);
         let known: Vec<_> = self.rules.service_ports().by_host(&host).collect();
         // Without a port: the only one of the host, else the one that requests come to (discovery.md §14).
-        let port = written_port(written)
+        let port = destination_port(written)
             .or_else(|| only(&known))
             .unwrap_or(self.port);
         let service_port = known

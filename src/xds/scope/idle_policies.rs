@@ -11,6 +11,7 @@ use api::istio::mesh::v1alpha1::mesh_config::H2UpgradePolicy;
 use api::istio::networking::v1alpha3::connection_pool_settings::HttpSettings;
 use api::istio::networking::v1alpha3::connection_pool_settings::http_settings::H2UpgradePolicy as SettingOfUpgrade;
 use api::istio::networking::v1alpha3::load_balancer_settings::{LbPolicy, SimpleLb};
+use api::istio::networking::v1alpha3::traffic_policy::PortTrafficPolicy;
 use api::istio::networking::v1alpha3::{
     ConnectionPoolSettings, LoadBalancerSettings, OutlierDetection, TrafficPolicy,
 };
@@ -277,41 +278,59 @@ impl IdlePolicies<'_> {
             };
             self.settings(&path, &settings, facts, port, lost);
         }
+        self.settings_of_all_ports(&path, policy, lost);
+        for (at, one) in of_ports.iter().enumerate() {
+            let path = || format!("{}.portLevelSettings[{at}]", path());
+            self.settings_of_port(path, one, lost);
+        }
+    }
+
+    /// Settings that ports do not have of their own.
+    fn settings_of_all_ports(
+        &self,
+        path: impl Fn() -> String,
+        policy: &TrafficPolicy,
+        lost: &mut Conflicts,
+    ) {
         let all = self.by_number.values().copied().reduce(PortFacts::and);
         let all = all.unwrap_or_default();
         if policy.retry_budget.is_some() && self.is_without_requests(all) {
-            self.tell(lost, || {
+            self.report(lost, || {
                 let why = "no service with its host has a port of HTTP";
                 format!("{}.retryBudget has no effect: {why}", path())
             });
         }
         if policy.tunnel.is_some() && !all.connections && !*self.connections_elsewhere {
-            self.tell(lost, || {
+            self.report(lost, || {
                 let why = "all ports of services with its host are of HTTP, and connections alone are tunnelled";
                 format!("{}.tunnel has no effect: {why}", path())
             });
         }
-        for (at, one) in of_ports.iter().enumerate() {
-            let path = || format!("{}.portLevelSettings[{at}]", path());
-            let number = one.port.as_ref().map_or(0, |port| port.number);
-            let Some(facts) = self.by_number.get(&number) else {
-                self.tell(lost, || {
-                    let why = match self.of_udp.contains(&number) {
-                        true => format!("port {number} is UDP, which proxies do not serve"),
-                        false => format!("no service with its host has a port {number}"),
-                    };
-                    format!("{} has no effect: {why}", path())
-                });
-                continue;
-            };
-            let settings = PortSettings {
-                balancer: one.load_balancer.as_ref(),
-                pool: one.connection_pool.as_ref(),
-                detection: one.outlier_detection.as_ref(),
-            };
-            let port = || format!("a port {number}");
-            self.settings(path, &settings, *facts, port, lost);
-        }
+    }
+
+    fn settings_of_port(
+        &self,
+        path: impl Fn() -> String,
+        policy: &PortTrafficPolicy,
+        lost: &mut Conflicts,
+    ) {
+        let number = policy.port.as_ref().map_or(0, |port| port.number);
+        let Some(facts) = self.by_number.get(&number) else {
+            return self.report(lost, || {
+                let why = match self.of_udp.contains(&number) {
+                    true => format!("port {number} is UDP, which proxies do not serve"),
+                    false => format!("no service with its host has a port {number}"),
+                };
+                format!("{} has no effect: {why}", path())
+            });
+        };
+        let settings = PortSettings {
+            balancer: policy.load_balancer.as_ref(),
+            pool: policy.connection_pool.as_ref(),
+            detection: policy.outlier_detection.as_ref(),
+        };
+        let port = || format!("a port {number}");
+        self.settings(path, &settings, *facts, port, lost);
     }
 
     fn is_without_requests(&self, facts: PortFacts) -> bool {
@@ -330,11 +349,11 @@ impl IdlePolicies<'_> {
         let balancer = settings.balancer.filter(|one| chooses(one));
         let chosen = "to the address that the client chose";
         match facts.balancing {
-            Balancing::Nobody if balancer.is_some() => self.tell(lost, || {
+            Balancing::Nobody if balancer.is_some() => self.report(lost, || {
                 let why = format!("connections to services with its host go {chosen}");
                 format!("{}.loadBalancer has no effect: {why}", path())
             }),
-            Balancing::Routers if balancer.is_some() => self.tell(lost, || {
+            Balancing::Routers if balancer.is_some() => self.report(lost, || {
                 let why = format!("other sidecars send what is for a headless service {chosen}");
                 let whose = "counts only at routers and where connections are not intercepted";
                 format!("{}.loadBalancer {whose}: {why}", path())
@@ -353,7 +372,7 @@ impl IdlePolicies<'_> {
             return;
         }
         for field in fields {
-            self.tell(lost, || {
+            self.report(lost, || {
                 let why = format!("no service with its host has {} of HTTP", port());
                 format!("{}.{field} has no effect: {why}", path())
             });
@@ -374,7 +393,7 @@ impl IdlePolicies<'_> {
         };
         let upgrade = http.h2_upgrade_policy();
         if upgrade == SettingOfUpgrade::Upgrade && !facts.versions.are_declared {
-            self.tell(lost, || {
+            self.report(lost, || {
                 let why = format!(
                     "no service with its host has {} declared as HTTP, and undeclared ones are spoken to as their clients speak",
                     port()
@@ -391,7 +410,7 @@ impl IdlePolicies<'_> {
             return;
         }
         for field in of_http2(http) {
-            self.tell(lost, || {
+            self.report(lost, || {
                 let why = format!(
                     "no service with its host has {} of HTTP/2, and h2UpgradePolicy does not upgrade to it",
                     port()
@@ -401,7 +420,7 @@ impl IdlePolicies<'_> {
         }
     }
 
-    fn tell(&self, lost: &mut Conflicts, message: impl FnOnce() -> String) {
+    fn report(&self, lost: &mut Conflicts, message: impl FnOnce() -> String) {
         let from = &self.rule.from;
         lost.push(REJECTED_CONFIG, Some(from), || {
             (from.to_string(), message())

@@ -15,7 +15,7 @@ use super::selecting::SelectingRule;
 use super::sidecar::{Sidecars, narrows};
 use super::visibility::{Visible, sources};
 use super::world_ports::WorldPorts;
-use super::{OutboundTrafficPolicy, ProxyRules, Rule, Scope, delegates, shadowed};
+use super::{OutboundTrafficPolicy, ProxyRules, Rule, Scope, shadowed, virtual_service_delegates};
 use crate::common::conflict::{Conflict, Conflicts};
 use crate::common::conflict_pool::{ConflictPool, SharedConflicts};
 use crate::settings::Settings;
@@ -63,7 +63,10 @@ impl Rules {
             visible: Mutex::default(),
         };
         // Delegates come first: `idle_routes` leaves the matches of rules that have some alone.
-        rules.left_out = delegates::resolve(&mut rules.exported.virtual_services, &settings.domain);
+        rules.left_out = virtual_service_delegates::resolve(
+            &mut rules.exported.virtual_services,
+            &settings.domain,
+        );
         let ports = WorldPorts::new(world, &rules.exported.services);
         let lost = rules.exported.idle_routes(&ports);
         rules.left_out.extend(lost);
@@ -104,7 +107,7 @@ impl Rules {
             special.extend(namespaces.filter(|one| !one.is_empty()).map(Arc::from));
         }
         let services = &self.exported.services;
-        let everything = services.seeing(|_| true, &mut Conflicts::default());
+        let everything = services.visible_to(|_| true, &mut Conflicts::default());
         for Exported { rule, to } in &self.exported.destination_rules {
             special.extend(named(to));
             // For its own namespace it comes before what the host's namespace says; one of the root namespace does so for none.

@@ -232,13 +232,13 @@ impl Policies {
         let selected = self.selected(&self.peers, namespace, of_workload);
         selected.into_iter().filter_map(|rule| {
             let selector = rule.spec().selector.as_ref()?;
-            let told = (
+            let reason = (
                 NOT_ENFORCED_AS_WRITTEN,
                 "is enforced by no server: its selector finds routers alone, which take the TLS that their Gateways say; clients choose \
                  TLS for their endpoints by it",
             );
             let selector = labels(&selector.match_labels);
-            (!selector.is_empty()).then(|| SelectingRule::new(&rule, selector, told))
+            (!selector.is_empty()).then(|| SelectingRule::new(&rule, selector, reason))
         })
     }
 

@@ -10,26 +10,26 @@ use crate::common::conflict::Conflict;
 pub(crate) struct SelectingRule {
     pub(crate) from: ObjectRef,
     pub(crate) selector: Labels,
-    /// The metric and the words that tell that it finds routers alone.
-    told: (&'static str, &'static str),
+    /// The metric and the words that say that it finds routers alone.
+    reason: (&'static str, &'static str),
 }
 
 impl SelectingRule {
     pub(super) fn new<T>(
         rule: &Rule<T>,
         selector: Labels,
-        told: (&'static str, &'static str),
+        reason: (&'static str, &'static str),
     ) -> Self {
         Self {
             from: rule.from.clone(),
             selector,
-            told,
+            reason,
         }
     }
 
     /// The conflict of a rule that selects routers and nobody else.
     pub(crate) fn conflict(&self) -> Conflict {
-        let (metric, message) = self.told;
+        let (metric, message) = self.reason;
         let conflict = Conflict::new(metric, self.from.to_string(), message.to_owned());
         conflict.because_of(&self.from)
     }

@@ -72,7 +72,7 @@ pub(super) fn destination_rules(rules: &[Exported<DestinationRule>]) -> Vec<Conf
         let clients: BTreeSet<&String> = spec.export_to.iter().collect();
         let place = (rule.namespace(), rule.hosts(), selector, clients);
         let oldest = hosts.entry(place).or_default();
-        let mut tell = |part: String, older: &ObjectRef| {
+        let mut report = |part: String, older: &ObjectRef| {
             lost.push(REJECTED_CONFIG, Some(&rule.from), || {
                 let message =
                     format!("{part} has no effect: {older} comes first and has one for this host");
@@ -81,14 +81,14 @@ pub(super) fn destination_rules(rules: &[Exported<DestinationRule>]) -> Vec<Conf
         };
         if spec.traffic_policy.is_some() {
             match oldest.traffic_policy {
-                Some(older) => tell("its trafficPolicy".to_owned(), older),
+                Some(older) => report("its trafficPolicy".to_owned(), older),
                 None => oldest.traffic_policy = Some(&rule.from),
             }
         }
         for subset in &spec.subsets {
             match oldest.subsets.get(&*subset.name).copied() {
                 Some(older) if *older == rule.from => {}
-                Some(older) => tell(format!("its subset {}", subset.name), older),
+                Some(older) => report(format!("its subset {}", subset.name), older),
                 None => drop(oldest.subsets.insert(&subset.name, &rule.from)),
             }
         }

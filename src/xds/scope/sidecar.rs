@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use api::config::discovery_notes::egress_socket;
 use api::istio::networking::v1alpha3::outbound_traffic_policy::Mode;
-use api::model::{Labels, Protocol, World, selects};
+use api::model::{Labels, ObjectRef, Protocol, World, selects};
 use api::names::full_host;
-use api::networking::{CaptureMode, Destination, IstioEgressListener, Sidecar, VirtualService};
+use api::networking::{CaptureMode, Destination, DiscoveryKind as _, IstioEgressListener, Sidecar};
 
 use super::selecting::SelectingRule;
 use super::{OutboundTrafficPolicy, Rule, labels};
@@ -68,11 +68,11 @@ impl Sidecars {
         own.filter_map(move |rule| {
             let selector = wanted(rule.spec());
             let holds = of_workload.iter().any(|labels| selects(&selector, labels));
-            let told = (
+            let reason = (
                 REJECTED_CONFIG,
                 "holds for no proxy: its workloadSelector finds routers alone",
             );
-            (!selector.is_empty() && holds).then(|| SelectingRule::new(rule, selector, told))
+            (!selector.is_empty() && holds).then(|| SelectingRule::new(rule, selector, reason))
         })
     }
 
@@ -297,17 +297,9 @@ fn routes_of_socket(port: &str, bind: &str, taken: &mut BTreeSet<Arc<str>>) -> A
     name
 }
 
-/// Full names of services that rules send requests and connections to.
-pub(super) fn destinations(rule: &VirtualService) -> impl Iterator<Item = &Destination> {
-    let routes = rule.http.iter().flat_map(|http| {
-        let routes = http.route.iter().filter_map(|one| one.destination.as_ref());
-        let mirrors = http.mirrors.iter();
-        let mirrors = mirrors.filter_map(|one| one.destination.as_ref());
-        routes.chain(&http.mirror).chain(mirrors)
-    });
-    let tcp = rule.tcp.iter().flat_map(|one| &one.route);
-    let tls = rule.tls.iter().flat_map(|one| &one.route);
-    routes.chain(tcp.chain(tls).filter_map(|one| one.destination.as_ref()))
+/// Returns true if an object is a Sidecar.
+pub(crate) fn is_sidecar(object: &ObjectRef) -> bool {
+    object.kind == Sidecar::NAME
 }
 
 /// The proxy of the Sidecar's `outboundTrafficPolicy`.

@@ -13,13 +13,13 @@ use api::model::{Labels, Service};
 use api::names::full_host;
 use api::networking::{DestinationRule, Sidecar, VirtualService};
 
+use super::destination_rule_limit::HostLimit;
 use super::exported::{Exported, ExportedObjects};
 use super::gateways::{BoundRules, bind};
-use super::host_limit::HostLimit;
 use super::hosts::{BelowWildcards, RulesByHost, most_specific};
-use super::hosts_alone::{ListenerOfHosts, ports, unserved};
-use super::route_limits::{HostNames, RouteEstimate, RulesWithoutRoom};
-use super::sidecar::{EgressListener, Imports, destinations, egress_proxy, unknown_traffic};
+use super::sidecar::{EgressListener, Imports, egress_proxy, unknown_traffic};
+use super::virtual_service_hosts::{ListenerOfHosts, destinations, ports, unserved};
+use super::virtual_service_limits::{HostNames, RouteEstimate, RulesWithoutRoom};
 use super::{OutboundTrafficPolicy, Rule, is_of_mesh, labels};
 use crate::common::conflict::{Conflicts, DUPLICATE_DOMAIN, TOO_LARGE};
 use crate::common::conflict_pool::SharedConflicts;
@@ -87,7 +87,7 @@ impl Visible {
     ) -> Self {
         let mut conflicts = Conflicts::default();
         let sees = |service: &Service| rules.is_visible(service, namespace);
-        let service_ports = rules.services.seeing(sees, &mut conflicts);
+        let service_ports = rules.services.visible_to(sees, &mut conflicts);
         let mut visible = Self {
             service_ports,
             ..Self::default()
@@ -191,7 +191,7 @@ impl Visible {
         let service_ports = whole.service_ports.with(
             &self
                 .service_ports
-                .keeping(|service| reached.contains(&service.key.hostname.to_ascii_lowercase())),
+                .filtered(|service| reached.contains(&service.key.hostname.to_ascii_lowercase())),
         );
         let of_hosts = listeners_of_hosts(&listeners);
         let lost = unserved(&of_hosts, &service_ports, &rules.domain, &sidecar.from);
@@ -448,7 +448,7 @@ fn imported_by_any(
             && rules.is_visible(service, namespace)
     };
     // Two that are imported are in conflict for those without a Sidecar, too.
-    let service_ports = rules.services.seeing(sees, &mut Conflicts::default());
+    let service_ports = rules.services.visible_to(sees, &mut Conflicts::default());
     let through = |keeps: fn(&VirtualService) -> bool| {
         let sees = |rule: &Rule<VirtualService>, host: &str| {
             let mut all = imported.iter();
@@ -559,7 +559,7 @@ impl Visibility {
         };
         let service_ports = self
             .service_ports
-            .keeping(|service| imports_service(listener, imports, service));
+            .filtered(|service| imports_service(listener, imports, service));
         Self::new(
             service_ports,
             through(has_requests),

@@ -202,7 +202,7 @@ impl AffectedProxies {
         let mut changed = self.rules.iter();
         self.guarded.contains(namespace)
             || services.any(|key| key.namespace == *namespace || rules.service_ports().has(key))
-            || changed.any(|rule| rules.is_made_by(rule, namespace))
+            || changed.any(|rule| rules.has_part_of(rule, namespace))
     }
 }
 

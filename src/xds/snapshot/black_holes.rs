@@ -14,18 +14,18 @@ use crate::view::Resource;
 const MOST_ADDRESSES: usize = 8;
 
 /// Addresses and ports, by the names of their listeners.
-type Places = BTreeMap<String, (IpAddr, u16)>;
+type ListenAddresses = BTreeMap<String, (IpAddr, u16)>;
 
 impl ProxyView {
     /// Returns the proxy's own addresses with each port for which services have a listener of all addresses. Interception as
     /// Istio 1.1 had it looks for inbound connections among outbound listeners: a stranger on the network would call services
     /// as this proxy.
-    pub(super) fn places_in_services(&self, shared: &Outbound) -> Places {
+    pub(super) fn addresses_in_services(&self, shared: &Outbound) -> ListenAddresses {
         let bound: BTreeSet<String> = self.own().bound().collect();
         let listeners = shared.listeners.iter();
         let listeners = listeners.filter(|(name, _)| !bound.contains(*name));
         let ports = listeners.filter_map(|(_, built)| built.port_of_all);
-        let addresses = self.proxy.node.addresses.iter().copied();
+        let addresses = self.inputs.proxy.node.addresses.iter().copied();
         let addresses = addresses.filter(|address| !address.is_unspecified());
         let addresses = addresses.take(MOST_ADDRESSES);
         ports
@@ -39,15 +39,19 @@ impl ProxyView {
     /// Adds a listener at each of these places where the proxy has none of its own. Proxies share the listeners of services, so
     /// those have no chains for the addresses of one proxy. No patch changes what it adds: one for a port of the application that
     /// names a port of services would seem to match.
-    pub(super) fn add_black_holes(&self, mut places: Places, own: &mut Vec<Arc<Resource>>) {
+    pub(super) fn add_black_holes(
+        &self,
+        mut addresses: ListenAddresses,
+        own: &mut Vec<Arc<Resource>>,
+    ) {
         for one in &*own {
-            places.remove(&*one.name);
+            addresses.remove(&*one.name);
         }
         for name in self.own().bound() {
-            places.remove(&name);
+            addresses.remove(&name);
         }
-        let places = places.into_values();
-        own.extend(places.map(|(address, port)| {
+        let addresses = addresses.into_values();
+        own.extend(addresses.map(|(address, port)| {
             let draft = black_hole(address, port, self.mesh());
             Arc::new(draft.finish())
         }));

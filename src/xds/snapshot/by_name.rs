@@ -30,7 +30,7 @@ impl ProxyView {
 
     /// The port of a cluster, and its subset, which may not be there.
     fn service_port<'a>(&'a self, name: &'a str) -> Option<(&'a Arc<ServicePort>, &'a str)> {
-        let service_ports = self.rules.service_ports();
+        let service_ports = self.inputs.rules.service_ports();
         let whole = service_ports
             .by_name(name)
             .map(|service_port| (service_port, ""));
@@ -40,9 +40,10 @@ impl ProxyView {
 
     /// Returns the port and the subset of a cluster that TLS is led to by its server name.
     fn by_server_name<'a>(&'a self, name: &'a str) -> Option<(&'a Arc<ServicePort>, &'a str)> {
-        let is_asked = self.client.by_server_name == ByServerName::Always;
+        let is_asked = self.inputs.client.by_server_name == ByServerName::Always;
         let (port, subset, host) = is_asked.then(|| cluster_names::of_server_name(name))??;
         let service_port = self
+            .inputs
             .rules
             .service_ports()
             .by_name(&service_ports::cluster_name(port, host))?;
@@ -54,7 +55,7 @@ impl ProxyView {
         let service_port = match kind {
             Type::Cluster | Type::Endpoint => self.service_port(name).map(|(found, _)| found),
             Type::Route => self.service_port_of_routes(name),
-            Type::Listener if self.is_sidecar() && !self.proxy.node.grpc => {
+            Type::Listener if self.is_sidecar() && !self.inputs.proxy.node.grpc => {
                 let all = self.outbound_listeners();
                 let built = all.listeners.get(name);
                 return built.map_or_else(Vec::new, |built| built.services.to_vec());
@@ -69,20 +70,27 @@ impl ProxyView {
     fn service_port_of_routes(&self, name: &str) -> Option<&Arc<ServicePort>> {
         let (host, port) = name.rsplit_once(':')?;
         let name = service_ports::cluster_name(port.parse().ok()?, host);
-        self.rules.service_ports().by_name(&name)
+        self.inputs.rules.service_ports().by_name(&name)
     }
 
     /// The name that all share who have it.
     pub(super) fn assignment_name(&self, name: &str) -> Option<Arc<str>> {
-        let (service_port, subset) = self.service_port(name)?;
+        self.assignment_name_of(name, self.service_port(name)?)
+    }
+
+    fn assignment_name_of(
+        &self,
+        name: &str,
+        (service_port, subset): (&Arc<ServicePort>, &str),
+    ) -> Option<Arc<str>> {
         if !self.is_by_eds(name) {
             return None;
         }
         if subset.is_empty() && *service_port.name == *name {
             return Some(service_port.name.clone());
         }
-        if self.proxy.node.grpc {
-            let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
+        if self.inputs.proxy.node.grpc {
+            let policies = ServicePolicies::of_service(&self.inputs.rules, &service_port.service);
             return policies.subset(subset).map(|_| name.into());
         }
         // A subset beyond the bounds has no cluster, so nobody may ask for its endpoints.
@@ -113,7 +121,7 @@ impl ProxyView {
         let snapshot = &self.snapshot;
         let service_ports = names.iter().filter_map(|name| {
             let (service_port, subset) = self.service_port(name)?;
-            let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
+            let policies = ServicePolicies::of_service(&self.inputs.rules, &service_port.service);
             let subset = match subset {
                 "" => None,
                 subset => Some(policies.subset(subset)?),
@@ -140,7 +148,7 @@ impl ProxyView {
     /// rules. If endpoints have listeners of their own, those count, too.
     pub(super) fn unmade_of_services(&self) -> usize {
         let snapshot = &self.snapshot;
-        let service_ports = self.rules.service_ports();
+        let service_ports = self.inputs.rules.service_ports();
         let headless = snapshot.settings.headless.listeners;
         let headless = service_ports
             .all()
@@ -155,9 +163,9 @@ impl ProxyView {
 
     pub(super) fn assignment(&self, name: &str) -> Option<Arc<Resource>> {
         let snapshot = &self.snapshot;
-        let (service_port, subset) = self.service_port(name)?;
-        let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
-        let subset = match subset {
+        let (service_port, subset_name) = self.service_port(name)?;
+        let policies = ServicePolicies::of_service(&self.inputs.rules, &service_port.service);
+        let subset = match subset_name {
             "" => None,
             subset => Some(policies.subset(subset)?),
         };
@@ -166,21 +174,21 @@ impl ProxyView {
             return None;
         }
         let preference = self.preference(service_port, &policy);
-        let name = self.assignment_name(name)?;
+        let name = self.assignment_name_of(name, (service_port, subset_name))?;
         let namespace = &service_port.service.key.namespace;
         let key = Self::assignment_key((name.clone(), namespace), &policies, &policy, subset);
-        let from = key.2.to_vec();
+        let from = key.2.clone();
         Some(self.assignments_by(&preference).get(key, || {
             // Gateways take nothing but mutual TLS, which clients do not speak to what accepts none.
             let has_tls = snapshot.has_tls(&service_port.service.key);
-            let network = network(snapshot, &self.proxy, &self.client);
+            let network = network(snapshot, &self.inputs.proxy, &self.inputs.client);
             let viewer = Viewer {
-                families: self.proxy.families,
+                families: self.inputs.proxy.families,
                 network: network.filter(|_| has_tls),
                 // The preference has them already.
                 locality: Locality::default(),
                 labels: Arc::default(),
-                beside: self.client.beside.clone(),
+                beside: self.inputs.client.beside.clone(),
             };
             let groups = endpoints::groups(
                 service_port,
@@ -191,7 +199,7 @@ impl ProxyView {
                 &preference,
             );
             let mut draft = endpoints::assignment(&name, groups);
-            draft.from = from;
+            draft.from = from.to_vec();
             Arc::new(draft.finish())
         }))
     }
@@ -209,7 +217,7 @@ impl ProxyView {
     }
 
     pub(super) fn grpc(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
-        let service_ports = self.rules.service_ports();
+        let service_ports = self.inputs.rules.service_ports();
         let mut subset = "";
         let (service_port, usual) = match kind {
             Type::Endpoint => return self.assignment(name),
@@ -223,9 +231,9 @@ impl ProxyView {
             Type::Listener => {
                 let target = Target::read(name)?;
                 let client = GrpcClient {
-                    domain: &self.proxy.node.domain,
-                    cluster: self.proxy.cluster.as_str(),
-                    families: self.proxy.families,
+                    domain: &self.inputs.proxy.node.domain,
+                    cluster: self.inputs.proxy.cluster.as_str(),
+                    families: self.inputs.proxy.families,
                 };
                 (
                     target.service_port(service_ports, &client)?,
@@ -233,7 +241,7 @@ impl ProxyView {
                 )
             }
         };
-        let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
+        let policies = ServicePolicies::of_service(&self.inputs.rules, &service_port.service);
         let subset = match subset {
             "" => None,
             subset => Some(policies.subset(subset)?),
@@ -247,14 +255,14 @@ impl ProxyView {
                     draft.finish()
                 }
                 Type::Listener => grpc::listener(&name, service_port, self.mesh()).finish(),
-                Type::Route => routes::grpc(service_port, self.mesh(), &self.rules).finish(),
+                Type::Route => routes::grpc(service_port, self.mesh(), &self.inputs.rules).finish(),
             })
         };
         // What a client could write in any number of ways is not remembered.
         if !usual {
             return Some(make());
         }
-        let scope = self.rules.scope.clone();
+        let scope = self.inputs.rules.scope.clone();
         let key = (kind, name.clone(), service_port.name.clone(), scope);
         Some(self.parts.clusters.named.get(key, make))
     }

@@ -1,6 +1,7 @@
 //! Conflicts that a snapshot has found, with the proxies that they were found for.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZeroUsize;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::selected_routers::SelectedProxies;
@@ -77,31 +78,32 @@ impl FoundConflicts {
         unite(known, proxies);
     }
 
-    /// Adds the conflicts of an earlier snapshot that proxies have of which `rests` is true.
-    fn keep(&mut self, earlier: Self, rests: impl Fn(&str) -> bool) {
-        let resting = |mut proxies: Proxies| {
-            proxies.retain(|proxy| rests(proxy));
+    /// Adds the conflicts of an earlier snapshot that the proxies have of which `is_unaffected` is true.
+    fn take_over(&mut self, earlier: Self, is_unaffected: impl Fn(&str) -> bool) {
+        let unaffected = |mut proxies: Proxies| {
+            proxies.retain(|proxy| is_unaffected(proxy));
             proxies
         };
         for (cause, of_namespace) in earlier.own {
             let all = self.own.entry(cause).or_default();
             for (conflict, proxies) in of_namespace.listed {
-                all.add(conflict, resting(proxies));
+                all.add(conflict, unaffected(proxies));
             }
-            all.unlisted.keep(of_namespace.unlisted, &rests);
+            all.unlisted
+                .take_over(of_namespace.unlisted, &is_unaffected);
         }
         self.own
             .retain(|_, all| !all.listed.is_empty() || !all.unlisted.finders.is_empty());
         for (conflicts, proxies) in earlier.shared.into_values() {
-            self.add_shared(conflicts, resting(proxies));
+            self.add_shared(conflicts, unaffected(proxies));
         }
-        self.selected.keep(earlier.selected, &rests);
+        self.selected.take_over(earlier.selected, &is_unaffected);
     }
 
     /// Returns those of proxies by themselves.
     fn own(&self) -> impl Iterator<Item = Conflict> {
         let own = self.own.iter();
-        own.flat_map(|((namespace, metric), all)| all.told(namespace, metric))
+        own.flat_map(|((namespace, metric), all)| all.conflicts(namespace, metric))
     }
 
     fn add_parts(&self, to: &mut ConflictsOfParts) {
@@ -143,12 +145,13 @@ impl ConflictsOfNamespace {
         }
     }
 
-    fn told(&self, namespace: &str, metric: &'static str) -> impl Iterator<Item = Conflict> {
+    fn conflicts(&self, namespace: &str, metric: &'static str) -> impl Iterator<Item = Conflict> {
         let all = self.listed.iter();
         let all = all.filter_map(|(conflict, proxies)| Some((conflict.clone(), proxies.first()?)));
-        let more = self.unlisted.finders.first().map(|proxy| {
+        let more = self.unlisted.finders.first().and_then(|proxy| {
+            let count = self.unlisted.count(&self.listed)?;
             let more = more_of_namespace(metric, namespace);
-            (more.standing_for(self.unlisted.count()), proxy)
+            Some((more.standing_for(count.get()), proxy))
         });
         all.chain(more).map(|(conflict, proxy)| conflict.of(proxy))
     }
@@ -164,12 +167,12 @@ impl Unlisted {
         self.cut();
     }
 
-    /// Adds those of an earlier snapshot that proxies have of which `rests` is true.
-    fn keep(&mut self, earlier: Self, rests: impl Fn(&str) -> bool) {
+    /// Adds those of an earlier snapshot that proxies have of which `is_unaffected` is true.
+    fn take_over(&mut self, earlier: Self, is_unaffected: impl Fn(&str) -> bool) {
         let finders = earlier.finders.into_iter();
-        let finders = finders.filter(|proxy| rests(proxy)).collect();
+        let finders = finders.filter(|proxy| is_unaffected(proxy)).collect();
         let occurrences = earlier.occurrences.into_iter();
-        let occurrences = occurrences.filter(|((proxy, _), _)| rests(proxy));
+        let occurrences = occurrences.filter(|((proxy, _), _)| is_unaffected(proxy));
         self.occurrences.extend(occurrences);
         unite(&mut self.finders, finders);
         self.cut();
@@ -182,11 +185,21 @@ impl Unlisted {
         }
     }
 
-    /// The number of conflicts, each once for all proxies that found it, as far as they are counted.
-    fn count(&self) -> usize {
+    /// The number of conflicts, each once for all proxies that found it, as far as they are counted; `None`: all of them are
+    /// listed.
+    fn count(&self, listed: &BTreeMap<Conflict, Proxies>) -> Option<NonZeroUsize> {
+        if self.occurrences.is_empty() {
+            // Those of its finders were cut.
+            return Some(NonZeroUsize::MIN);
+        }
         let all = self.occurrences.iter();
-        let distinct: HashMap<u64, usize> = all.map(|((_, hash), count)| (*hash, *count)).collect();
-        distinct.into_values().sum::<usize>().max(1)
+        let mut distinct: HashMap<u64, usize> =
+            all.map(|((_, hash), count)| (*hash, *count)).collect();
+        // A snapshot lists what an earlier one had no room for, once a proxy finds it again.
+        for conflict in listed.keys() {
+            distinct.remove(&hash(conflict));
+        }
+        NonZeroUsize::new(distinct.into_values().sum())
     }
 }
 
@@ -250,14 +263,14 @@ impl Snapshot {
     }
 
     /// Takes over the conflicts that were found for proxies that still look at `earlier`, because nothing differs for them.
-    /// `rests` returns true for the ids of these proxies.
-    pub fn keep_conflicts(&self, earlier: &Self, rests: impl Fn(&str) -> bool) {
+    /// `is_unaffected` returns true for the ids of these proxies.
+    pub fn keep_conflicts(&self, earlier: &Self, is_unaffected: impl Fn(&str) -> bool) {
         // A snapshot of endpoints alone shares the caches of the one before.
         if Arc::ptr_eq(&self.caches, &earlier.caches) {
             return;
         }
         let earlier = earlier.caches.found().clone();
-        self.caches.found().keep(earlier, rests);
+        self.caches.found().take_over(earlier, is_unaffected);
     }
 
     /// Sets of clusters and listeners, and route configurations, that were made for proxies that see the same.
@@ -435,7 +448,7 @@ mod tests {
     /// A thousand conflicts of one tenant hid those of all others.
     #[test]
     fn conflicts_of_one_namespace_hide_none_of_others() {
-        let told = |order: &mut dyn Iterator<Item = usize>| {
+        let reported = |order: &mut dyn Iterator<Item = usize>| {
             let snapshot = snapshot();
             for at in order {
                 let conflict = lost("mallory", &format!("is left out: {at:05}"));
@@ -449,7 +462,7 @@ mod tests {
                 .report([other.of_service(&service)], &"p2".into());
             snapshot
         };
-        let snapshot = told(&mut (0..5000));
+        let snapshot = reported(&mut (0..5000));
         let all = snapshot.conflicts();
         assert!(all.iter().any(|one| namespaces(one) == ["a"]));
         assert!(all.iter().any(|one| one.metric == "other"));
@@ -466,17 +479,43 @@ mod tests {
             "more conflicts of namespace \"mallory\" than these 500 are not listed"
         );
         assert_eq!(more.occurrences, 5000 - MOST_OF_NAMESPACE);
-        assert_eq!(told(&mut (0..5000).rev()).conflicts(), all);
+        assert_eq!(reported(&mut (0..5000).rev()).conflicts(), all);
         // The summary lasts as long as the proxy that has more.
         let next = self::snapshot();
         next.keep_conflicts(&snapshot, |proxy| proxy == "p1");
-        let kept = next.conflicts();
-        assert_eq!(kept.len(), MOST_OF_NAMESPACE + 1);
-        let occurrences: usize = kept.iter().map(|one| one.occurrences).sum();
+        let lasting = next.conflicts();
+        assert_eq!(lasting.len(), MOST_OF_NAMESPACE + 1);
+        let occurrences: usize = lasting.iter().map(|one| one.occurrences).sum();
         assert_eq!(occurrences, 5000);
         let last = self::snapshot();
         last.keep_conflicts(&next, |_| false);
         assert_eq!(last.conflicts(), []);
+    }
+
+    /// The list has room again when the proxies that filled it are gone, while others still have what it had no room for.
+    #[test]
+    fn an_unlisted_conflict_that_is_listed_later_counts_once() {
+        const UNLISTED: usize = 5;
+        let message = |at: usize| format!("is left out: {at:05}");
+        let earlier = snapshot();
+        for at in 0..MOST_OF_NAMESPACE + UNLISTED {
+            let conflict = lost("mallory", &message(at));
+            let proxy = if at < MOST_OF_NAMESPACE { "p1" } else { "p2" };
+            earlier.caches.report([conflict], &proxy.into());
+        }
+        let next = snapshot();
+        next.keep_conflicts(&earlier, |proxy| proxy == "p2");
+        let occurrences = || -> usize {
+            let all = next.conflicts();
+            all.iter().map(|one| one.occurrences).sum()
+        };
+        assert_eq!((next.conflicts().len(), occurrences()), (1, UNLISTED));
+        for at in 0..UNLISTED {
+            let conflict = lost("mallory", &message(MOST_OF_NAMESPACE + at));
+            next.caches.report([conflict], &"p3".into());
+            assert_eq!(occurrences(), UNLISTED, "{at} of them are listed, too");
+        }
+        assert_eq!(next.conflicts().len(), UNLISTED, "no more than are listed");
     }
 
     /// Adds a service of a namespace with one port.

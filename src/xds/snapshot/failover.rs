@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::config::discovery_notes::MOST_FAILOVER_LABELS;
 use api::model::{Labels, World};
 
-use crate::resources::locality::{EndpointPlace, OF_PLACES, is_on, named_label};
+use crate::resources::locality::{EndpointTopology, TOPOLOGY_LABELS, is_on, named_label};
 use crate::resources::proxy::Proxy;
 use crate::rules::destination_rule::failover_labels;
 use crate::scope::{Rules, patterns};
@@ -71,16 +71,16 @@ impl FailoverLabels {
         if self.names.is_empty() {
             return Labels::new();
         }
-        let place = EndpointPlace {
+        let topology = EndpointTopology {
             cluster: Some(&proxy.cluster),
             network: &proxy.network,
             locality: &proxy.locality,
             labels: Some(&proxy.labels),
         };
         let own = proxy.labels.keys().map(|name| &**name);
-        let all = own.chain(OF_PLACES);
+        let all = own.chain(TOPOLOGY_LABELS);
         let named = all.filter_map(|name| self.names.get(name));
-        let labels = named.map(|name| (name.clone(), place.label(name).into()));
+        let labels = named.map(|name| (name.clone(), topology.label(name).into()));
         let labels = labels.filter(|(_, value): &(_, Arc<str>)| !value.is_empty());
         labels.collect()
     }

@@ -16,6 +16,7 @@ mod patched;
 mod policies;
 mod ports;
 mod proxy;
+mod proxy_inputs;
 mod refused_endpoints;
 mod resource_cache;
 mod reuse;
@@ -32,6 +33,7 @@ mod tests;
 mod unix_sockets;
 mod world_size;
 
+use std::any::Any;
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::net::IpAddr;
@@ -58,7 +60,7 @@ use crate::cluster_names;
 use crate::common::conflict_pool::ConflictPool;
 use crate::common::families::Families;
 use crate::common::trust::TrustDomains;
-use crate::node::{Kind, Node};
+use crate::node::Node;
 use crate::resource_names::ResourceNames;
 use crate::resources::clusters::ClusterParameters;
 use crate::resources::directory::Directory;
@@ -133,7 +135,7 @@ type SetKey<K> = (K, Vec<(Arc<str>, Version)>);
 
 /// A route configuration, if there is one of the name, and what was left out of it.
 #[derive(Clone, Debug, Default)]
-struct MadeRoutes {
+struct BuiltRoutes {
     resource: Option<Arc<Resource>>,
     conflicts: ConflictsOfPart,
     /// Patches that are effective in it.
@@ -156,7 +158,7 @@ struct SnapshotCaches {
     all_clusters: ResourceCache<SetKey<(ClientKey, Scope)>, Set>,
     listeners: ResourceCache<OutboundParameters, Listeners>,
     all_listeners: ResourceCache<SetKey<(OutboundParameters, Scope)>, Set>,
-    routes: ResourceCache<(RouteParameters, Scope), ReuseCache<Arc<str>, MadeRoutes>>,
+    routes: ResourceCache<(RouteParameters, Scope), ReuseCache<Arc<str>, BuiltRoutes>>,
     /// Parts that proxies cannot have beside their others.
     found: Mutex<conflicts::FoundConflicts>,
     matches: Mutex<patch_matches::Registry>,
@@ -291,7 +293,7 @@ impl Snapshot {
             Arc::new(match (older, &self.changed) {
                 (None, _) => Assignments::default(),
                 (Some(older), None) => older.after(),
-                (Some(older), Some(hosts)) => older.keeping(|(name, ..)| {
+                (Some(older), Some(hosts)) => older.after_retaining(|(name, ..)| {
                     let host = cluster_names::host(name);
                     host.is_none_or(|host| !hosts.contains(host))
                 }),
@@ -363,6 +365,22 @@ impl Snapshot {
         Arc::new(proxy::ProxyView::new(self, node))
     }
 
+    /// The resources of a proxy that has an earlier view of its own, from which those are taken over that do not differ.
+    #[must_use]
+    pub fn view_after(
+        self: &Arc<Self>,
+        earlier: &Arc<dyn View>,
+        node: &Arc<Node>,
+    ) -> Arc<dyn View> {
+        let earlier: &dyn Any = &**earlier;
+        let earlier = earlier.downcast_ref::<proxy::ProxyView>();
+        let earlier = earlier.filter(|earlier| Arc::ptr_eq(&earlier.inputs.proxy.node, node));
+        match earlier.and_then(|earlier| earlier.at(self)) {
+            Some(view) => Arc::new(view),
+            None => self.view(node),
+        }
+    }
+
     #[must_use]
     pub const fn world(&self) -> &World {
         &self.world
@@ -376,7 +394,7 @@ impl Snapshot {
 
     /// Assignments that were made and are kept, each for all proxies that see the same.
     #[cfg(test)]
-    pub(crate) fn assignments_made(&self) -> usize {
+    pub(crate) fn assignment_count(&self) -> usize {
         let viewers = self.assignments.all();
         viewers.iter().map(|assignments| assignments.len()).sum()
     }
@@ -505,7 +523,7 @@ impl Snapshot {
 impl SnapshotBase {
     /// The rules of a proxy whose workload has these labels, with the patches that hold for it.
     fn rules_of(&self, node: &Node, labels: &Labels) -> ProxyRules {
-        let is_sidecar = node.kind == Kind::Sidecar;
+        let is_sidecar = node.is_sidecar();
         let labels = [labels, &node.labels];
         let rules = self.rules.of(&node.namespace, labels, is_sidecar);
         self.patched(rules, node, labels[0])

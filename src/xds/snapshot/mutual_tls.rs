@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::model::{Endpoint, ObjectRef, Registry, Service, ServiceKey, TlsMode, World};
 
 use super::{Snapshot, accounts};
-use crate::common::tls::PlainReason;
+use crate::common::tls::PlaintextReason;
 use crate::node::Node;
 use crate::resources::endpoints::EndpointContext;
 use crate::resources::mesh::{Mesh, MutualTls};
@@ -116,7 +116,11 @@ impl Snapshot {
     }
 
     /// The reasons why some of a service's endpoints in `world` are called in plain text though their labels ask for mutual TLS.
-    pub(super) fn plain_reasons(&self, world: &World, service: &Service) -> BTreeSet<PlainReason> {
+    pub(super) fn plaintext_reasons(
+        &self,
+        world: &World,
+        service: &Service,
+    ) -> BTreeSet<PlaintextReason> {
         let context = self.endpoint_context_of(world);
         if context.plaintext.is_empty() && !context.policies.has_peers() {
             return BTreeSet::new();
@@ -125,7 +129,7 @@ impl Snapshot {
         let endpoints = world.endpoints_of(&service.key);
         endpoints
             .filter(|(_, endpoint)| endpoint.tls == TlsMode::Istio)
-            .filter_map(|(_, endpoint)| context.plain_reason(namespace, endpoint))
+            .filter_map(|(_, endpoint)| context.plaintext_reason(namespace, endpoint))
             .collect()
     }
 
@@ -141,7 +145,7 @@ impl Snapshot {
         }
         let has_tls = self.has_tls(&service.key);
         // Its clusters say that connections are made anew.
-        let reasons = |world| self.plain_reasons(world, service);
+        let reasons = |world| self.plaintext_reasons(world, service);
         if has_tls && reasons(&self.world) != reasons(world) {
             return false;
         }

@@ -11,7 +11,7 @@ use super::proxy::ProxyView;
 use super::refused_endpoints::Refusal;
 use super::secrets::{MOST_CLIENT_FILES, MOST_FILES_OF_RULE};
 use super::server_names;
-use super::shared_resources::MadeCluster;
+use super::shared_resources::BuiltCluster;
 use crate::common::conflict::{Conflicts, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::fair_budget::FairBudget;
 use crate::common::service_ports::ServicePort;
@@ -19,7 +19,7 @@ use crate::finish::{ClusterParts, Draft};
 use crate::resources::clusters::{self, ByServerName, Inputs};
 use crate::resources::endpoints::{self, Names, Viewer};
 use crate::resources::locality::{
-    self, ClientLocality, EndpointPlace, LocalityOverride, Preference,
+    self, ClientLocality, EndpointTopology, LocalityOverride, Preference,
 };
 use crate::rules::destination_rule::{self, EffectivePolicy, Purpose, ServicePolicies};
 use crate::rules::envoy_filter::{Direction, Patcher};
@@ -55,7 +55,7 @@ impl ClusterBudget {
 }
 
 /// The clusters of one scope while they are made.
-pub(super) struct MadeClusters {
+pub(super) struct BuiltClusters {
     pub(super) members: Vec<Arc<Resource>>,
     /// The secrets in files that they ask for.
     pub(super) files: FileSecrets,
@@ -79,7 +79,7 @@ impl ClusterMaker<'_> {
         let name = self
             .service_port
             .cluster(subset.map_or("", |subset| &subset.name));
-        let patches = view.rules.patches_of_clusters().clone();
+        let patches = view.inputs.rules.patches_of_clusters().clone();
         let namespace = self.service_port.service.key.namespace.clone();
         let limits = self.patcher.limits().filter(|_| !patches.is_empty());
         let rules = (from.clone(), policies.shared_facts());
@@ -90,13 +90,13 @@ impl ClusterMaker<'_> {
                 let message = format!("{} is left out: {why}", draft.name);
                 let conflict = Conflict::new(REJECTED_CONFIG, &*draft.name, message);
                 let conflict = from.first().map(|rule| conflict.because_of(rule));
-                return MadeCluster {
+                return BuiltCluster {
                     conflict: conflict.map(Arc::new),
-                    ..MadeCluster::default()
+                    ..BuiltCluster::default()
                 };
             }
             let (made, effective) = self.patcher.finish_apart(draft, Direction::Outbound);
-            MadeCluster {
+            BuiltCluster {
                 resource: made.map(Arc::new),
                 effective,
                 conflict: None,
@@ -114,7 +114,7 @@ impl ClusterMaker<'_> {
     /// is no such gateway, or the service is outside of the mesh, where no workload asks clients for their certificates.
     fn by_server_name(&self, subset: Option<&Subset>) -> Option<Arc<Resource>> {
         let is_outside = self.service_port.service.mesh_external;
-        if is_outside || self.view.client.by_server_name != ByServerName::Always {
+        if is_outside || self.view.inputs.client.by_server_name != ByServerName::Always {
             return None;
         }
         let (mut draft, _secured) = self.view.cluster(self.service_port, &self.policies, subset);
@@ -130,7 +130,7 @@ impl ClusterMaker<'_> {
         &self,
         subset: Option<&Subset>,
         room: &mut ClusterBudget,
-        made: &mut MadeClusters,
+        made: &mut BuiltClusters,
     ) -> bool {
         let room = (&mut room.files, &mut made.files);
         let conflict = self
@@ -154,8 +154,8 @@ impl ProxyView {
             zones: policy.zones(),
         };
         let client = ClientLocality {
-            locality: &self.proxy.locality,
-            labels: &self.preferred,
+            locality: &self.inputs.proxy.locality,
+            labels: &self.inputs.preferred,
         };
         locality::preference(setting, of_rules, &service_port.service, client)
     }
@@ -166,7 +166,7 @@ impl ProxyView {
         service_port: &ServicePort,
         policy: &EffectivePolicy<'_>,
     ) -> Resolution {
-        let client = &self.client;
+        let client = &self.inputs.client;
         if policy.is_passthrough() && client.intercepts && !client.grpc {
             return Resolution::None;
         }
@@ -180,7 +180,9 @@ impl ProxyView {
     fn refuses(&self, service: &Service, address: &EndpointAddress, port: u16) -> bool {
         match Refusal::of(address, port, self.mesh()) {
             Some(Refusal::ToAll) => true,
-            Some(Refusal::ToOtherNamespaces) => service.key.namespace != self.proxy.node.namespace,
+            Some(Refusal::ToOtherNamespaces) => {
+                service.key.namespace != self.inputs.proxy.node.namespace
+            }
             None => false,
         }
     }
@@ -203,8 +205,8 @@ impl ProxyView {
         if let Some(subset) = subset {
             all.retain(|(cluster, endpoint)| {
                 let network = snapshot.network_of(cluster, endpoint);
-                let place = EndpointPlace::of(cluster, network, endpoint);
-                destination_rule::is_in(subset, endpoint, |name| place.label(name))
+                let topology = EndpointTopology::of(cluster, network, endpoint);
+                destination_rule::is_in(subset, endpoint, |name| topology.label(name))
             });
         }
         all
@@ -216,12 +218,12 @@ impl ProxyView {
         service_port: &ServicePort,
         patcher: &Patcher<'_>,
         room: &mut ClusterBudget,
-        made: &mut MadeClusters,
+        made: &mut BuiltClusters,
     ) {
         let maker = ClusterMaker {
             view: self,
             service_port,
-            policies: ServicePolicies::of_service(&self.rules, &service_port.service),
+            policies: ServicePolicies::of_service(&self.inputs.rules, &service_port.service),
             patcher,
         };
         // The rules of a host are of one namespace: the first one pays for all.
@@ -287,9 +289,9 @@ impl ProxyView {
         let has_tls = self.snapshot.has_tls(&service.key);
         let inputs = Inputs {
             mesh: self.mesh(),
-            client: &self.client,
+            client: &self.inputs.client,
             accounts: &accounts,
-            plain: has_tls.then(|| self.snapshot.plain_reasons(world, service)),
+            plaintext: has_tls.then(|| self.snapshot.plaintext_reasons(world, service)),
             weighted: self.preference(service_port, &policy).is_weighted(),
             groups,
             subset: subset.map_or("", |subset| &subset.name),
@@ -303,9 +305,9 @@ impl ProxyView {
             host: service_port.host(),
             registry: service.registry,
             accounts: &accounts,
-            files: &self.client.files,
+            files: &self.inputs.client.files,
             oldest_tls: self.mesh().oldest_tls,
-            grpc: self.client.grpc,
+            grpc: self.inputs.client.grpc,
             secrets: self.client_credentials(policies),
             initial_fetch_timeout: self.mesh().initial_fetch_timeout,
         };
@@ -340,7 +342,7 @@ impl ProxyView {
             return endpoints::itself(service_port);
         }
         let viewer = Viewer {
-            families: self.proxy.families,
+            families: self.inputs.proxy.families,
             network: None,
             locality: Locality::default(),
             labels: Arc::default(),
@@ -356,19 +358,19 @@ impl ProxyView {
         )
     }
 
-    pub(super) fn make_clusters(&self, patcher: &Patcher<'_>) -> MadeClusters {
-        let mut made = MadeClusters {
+    pub(super) fn make_clusters(&self, patcher: &Patcher<'_>) -> BuiltClusters {
+        let mut made = BuiltClusters {
             members: Vec::new(),
             files: self.files_of_mesh(),
             lost: Conflicts::default(),
         };
-        let namespaces = self.rules.namespaces_of_destination_rules();
+        let namespaces = self.inputs.rules.namespaces_of_destination_rules();
         let mut room = ClusterBudget {
             subsets: FairBudget::new(MOST_SUBSETS, MOST_SUBSETS, namespaces),
             bytes: FairBudget::new(RULE_BYTES, RULE_BYTES, namespaces),
             files: FairBudget::new(MOST_CLIENT_FILES, MOST_FILES_OF_RULE, namespaces),
         };
-        for service_port in self.rules.service_ports().all() {
+        for service_port in self.inputs.rules.service_ports().all() {
             self.add_clusters(service_port, patcher, &mut room, &mut made);
         }
         self.add_fixed_clusters(patcher, &mut made.members);

@@ -22,7 +22,7 @@ const FIRST_SWEEP: usize = 64;
 struct PatchMatches {
     patches: Arc<Patches>,
     key: PatchKey,
-    made: Mutex<EffectivePatches>,
+    effective: Mutex<EffectivePatches>,
 }
 
 /// The patches that are effective in the resources of each type; `None`: those are not made yet.
@@ -64,9 +64,9 @@ pub(super) struct ViewMatches {
 
 impl EffectivePatches {
     fn may_have(&self, patch: &Patch) -> bool {
-        let has = |made: &Option<PatchIds>| {
-            let made = made.as_ref();
-            made.is_none_or(|made| made.binary_search(&patch.id()).is_ok())
+        let has = |effective: &Option<PatchIds>| {
+            let effective = effective.as_ref();
+            effective.is_none_or(|ids| ids.binary_search(&patch.id()).is_ok())
         };
         match patch.is_of_routes() {
             // Of what comes in they are in the listeners.
@@ -80,32 +80,34 @@ impl EffectivePatches {
 
 impl ViewMatches {
     /// The clusters are made, and these patches are effective in them.
-    pub(super) fn made_clusters(&self, effective: impl IntoIterator<Item = PatchIds>) {
-        self.matches.made().clusters = Some(union(effective));
+    pub(super) fn set_clusters(&self, effective: impl IntoIterator<Item = PatchIds>) {
+        self.matches.effective().clusters = Some(union(effective));
     }
 
     /// The listeners are made, and these patches are effective in them.
-    pub(super) fn made_listeners(&self, effective: impl IntoIterator<Item = PatchIds>) {
-        self.matches.made().listeners = Some(union(effective));
+    pub(super) fn set_listeners(&self, effective: impl IntoIterator<Item = PatchIds>) {
+        self.matches.effective().listeners = Some(union(effective));
     }
 
     /// Some routes are made, maybe the last of them. `names`: how many there are to be. `effective`: of all of them.
-    pub(super) fn made_routes<I: IntoIterator<Item = PatchIds>>(
+    pub(super) fn set_routes<I: IntoIterator<Item = PatchIds>>(
         &self,
-        made: usize,
+        count: usize,
         names: impl FnOnce() -> usize,
         effective: impl FnOnce() -> I,
     ) {
-        let is_made = made >= *self.route_names.get_or_init(names);
-        if is_made && self.has_routes.set(()).is_ok() {
-            self.matches.made().routes = Some(union(effective()));
+        let is_complete = count >= *self.route_names.get_or_init(names);
+        if is_complete && self.has_routes.set(()).is_ok() {
+            self.matches.effective().routes = Some(union(effective()));
         }
     }
 }
 
 impl PatchMatches {
-    fn made(&self) -> MutexGuard<'_, EffectivePatches> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn effective(&self) -> MutexGuard<'_, EffectivePatches> {
+        self.effective
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -145,11 +147,11 @@ impl Snapshot {
                 None => registry.insert(proxy, &matches, is_stale),
                 // Its stream was faster.
                 Some((newer, _)) if !is_stale && newer.key == matches.key => {
-                    let older = matches.made().clone();
-                    let mut made = newer.made();
-                    made.clusters = made.clusters.take().or(older.clusters);
-                    made.listeners = made.listeners.take().or(older.listeners);
-                    made.routes = made.routes.take().or(older.routes);
+                    let older = matches.effective().clone();
+                    let mut effective = newer.effective();
+                    effective.clusters = effective.clusters.take().or(older.clusters);
+                    effective.listeners = effective.listeners.take().or(older.listeners);
+                    effective.routes = effective.routes.take().or(older.routes);
                 }
                 Some(_) => {}
             }
@@ -176,7 +178,7 @@ impl SnapshotCaches {
                 let matches = Arc::new(PatchMatches {
                     patches: rules.patches.clone(),
                     key: rules.scope.patches.clone(),
-                    made: Mutex::default(),
+                    effective: Mutex::default(),
                 });
                 registry.insert(proxy.clone(), &matches, false);
                 matches
@@ -208,8 +210,8 @@ impl SnapshotCaches {
             if *is_stale {
                 group.others.clear();
             } else if !group.others.is_empty() {
-                let made = matches.made();
-                group.others.retain(|patch| !made.may_have(patch));
+                let effective = matches.effective();
+                group.others.retain(|patch| !effective.may_have(patch));
             }
         }
         let mut effective = HashSet::new();

@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::listener::v3::Listener;
 use super::SnapshotBase;
 use super::proxy::{ProxyView, finished};
 use crate::finish::Draft;
-use crate::node::{Kind, Node};
+use crate::node::Node;
 use crate::rules::envoy_filter::{Direction, PatchIds, Patcher, keeps_eds};
 use crate::scope::ProxyRules;
 use crate::scope::envoy_filters::ProxyFacts;
@@ -25,7 +25,7 @@ impl SnapshotBase {
             version: &node.version,
             has: &|key, value| node.metadata.has(key, value),
         };
-        let is_sidecar = node.kind == Kind::Sidecar;
+        let is_sidecar = node.is_sidecar();
         rules.patched(
             self.envoy_filters
                 .of(&node.namespace, labels, is_sidecar, &facts),
@@ -36,35 +36,37 @@ impl SnapshotBase {
 impl ProxyView {
     /// Returns the patcher for resources of one type. Each type has about as many as there are ports of services.
     pub(super) fn patcher(&self) -> Patcher<'_> {
-        let patches = &self.rules.patches;
+        let patches = &self.inputs.rules.patches;
         let resources = if patches.is_empty() {
             1
         } else {
-            self.rules.service_ports().all().count()
+            self.inputs.rules.service_ports().all().count()
         };
-        Patcher::new(patches, self.proxy.node.kind, resources)
+        Patcher::new(patches, self.inputs.proxy.node.kind, resources)
     }
 
     /// Returns true if a cluster that is made with EDS keeps it after patches. Streams never wait for the endpoints of others.
     pub(super) fn is_by_eds(&self, name: &str) -> bool {
-        if self.rules.patches_of_clusters().is_empty() {
+        if self.inputs.rules.patches_of_clusters().is_empty() {
             return true;
         }
         let clusters = self.outbound_clusters();
         // All names of each proxy are asked for: reading a cluster for each would take seconds in a large mesh.
         let made = &self.parts.clusters;
-        let others = made.without_eds.get(self.rules.clusters.clone(), || {
-            let others = clusters.iter().filter(|one| !keeps_eds(one));
-            Arc::new(others.map(|one| one.name.clone()).collect())
-        });
+        let others = made
+            .without_eds
+            .get(self.inputs.rules.clusters.clone(), || {
+                let others = clusters.iter().filter(|one| !keeps_eds(one));
+                Arc::new(others.map(|one| one.name.clone()).collect())
+            });
         clusters.get(name).is_some() && !others.contains(name)
     }
 
     /// The listeners of its own, and those that are added. The outbound ones of services are patched where they are shared.
     pub(super) fn patched_listeners(&self, drafts: Vec<Draft<Listener>>) -> Vec<Arc<Resource>> {
-        let patches = &self.rules.patches;
-        let is_sidecar = self.proxy.node.kind == Kind::Sidecar;
-        let patcher = Patcher::new(patches, self.proxy.node.kind, drafts.len());
+        let patches = &self.inputs.rules.patches;
+        let is_sidecar = self.inputs.proxy.node.is_sidecar();
+        let patcher = Patcher::new(patches, self.inputs.proxy.node.kind, drafts.len());
         let (inbound, outbound): (Vec<_>, Vec<_>) = drafts
             .into_iter()
             .partition(|draft| draft.message.traffic_direction() == TrafficDirection::Inbound);
@@ -88,7 +90,7 @@ impl ProxyView {
         self.record_listeners(&patcher);
         self.snapshot
             .caches
-            .report(patcher.lost(), &self.proxy.node.id);
+            .report(patcher.lost(), &self.inputs.proxy.node.id);
         own
     }
 
@@ -96,16 +98,16 @@ impl ProxyView {
     pub(super) fn record_clusters(&self, patcher: &Patcher<'_>) {
         if let Some(matches) = &self.matches {
             let shared = &self.parts.clusters.effective;
-            let shared = shared.get(self.rules.clusters.clone(), PatchIds::default);
-            matches.made_clusters([patcher.effective(), shared]);
+            let shared = shared.get(self.inputs.rules.clusters.clone(), PatchIds::default);
+            matches.set_clusters([patcher.effective(), shared]);
         }
     }
 
     fn record_listeners(&self, patcher: &Patcher<'_>) {
         if let Some(matches) = &self.matches {
-            let is_sidecar = self.proxy.node.kind == Kind::Sidecar;
+            let is_sidecar = self.inputs.proxy.node.is_sidecar();
             let shared = is_sidecar.then(|| self.outbound_listeners().effective.clone());
-            matches.made_listeners([Some(patcher.effective()), shared].into_iter().flatten());
+            matches.set_listeners([Some(patcher.effective()), shared].into_iter().flatten());
             self.record_routes();
         }
     }
@@ -114,18 +116,16 @@ impl ProxyView {
         if let Some(matches) = &self.matches {
             let routes = &self.parts.routes;
             let effective = || routes.values().into_iter().map(|made| made.effective);
-            matches.made_routes(routes.len(), || self.route_names(), effective);
+            matches.set_routes(routes.len(), || self.route_names(), effective);
         }
     }
 
     /// The number of route configurations that its listeners refer to.
     fn route_names(&self) -> usize {
-        match self.proxy.node.kind {
-            Kind::Sidecar => {
-                let of_mesh = usize::from(self.http_proxy().is_some());
-                self.outbound_listeners().routes.len() + of_mesh
-            }
-            Kind::Router => self.merged.routes().count(),
+        if !self.is_sidecar() {
+            return self.inputs.merged.routes().count();
         }
+        let of_mesh = usize::from(self.http_proxy().is_some());
+        self.outbound_listeners().routes.len() + of_mesh
     }
 }

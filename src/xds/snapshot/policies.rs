@@ -58,7 +58,7 @@ pub(super) fn filters(
     if !is_readable {
         filters.close_to_requests();
     }
-    lost.extend(asked_by_made_headers(&policies));
+    lost.extend(asked_by_derived_headers(&policies));
     let of_tokens = policies.requests.iter().map(|policy| &policy.from);
     let unread = of_tokens.clone().map(unread_tokens);
     filters.of_unread.extend(unread);
@@ -69,36 +69,36 @@ pub(super) fn filters(
 
 /// CUSTOM policies that go by headers which are made of claims: their providers are asked before tokens are read, so that such a header
 /// is the client's own then.
-fn asked_by_made_headers(policies: &WorkloadPolicies) -> Vec<Conflict> {
+fn asked_by_derived_headers(policies: &WorkloadPolicies) -> Vec<Conflict> {
     let rules = policies.requests.iter();
     let rules = rules.flat_map(|policy| &policy.spec().jwt_rules);
-    let made: BTreeSet<String> = rules
+    let derived: BTreeSet<String> = rules
         .flat_map(|rule| {
             let of_claims = rule.output_claim_to_headers.iter().map(|one| &one.header);
             of_claims.chain([&rule.output_payload_to_header])
         })
         .map(|name| name.to_ascii_lowercase())
         .collect();
-    let is_made = |key: &str| {
+    let is_derived = |key: &str| {
         let name = key.strip_prefix("request.headers[");
         let name = name.and_then(|rest| rest.strip_suffix(']'));
-        name.is_some_and(|name| made.contains(&name.to_ascii_lowercase()))
+        name.is_some_and(|name| derived.contains(&name.to_ascii_lowercase()))
     };
     let custom = policies.authorization.iter();
     let custom = custom.filter(|policy| policy.spec().action() == Action::Custom);
     let custom = custom.filter(|policy| {
         let mut conditions = policy.spec().rules.iter().flat_map(|rule| &rule.when);
-        !policy.object.dry_run && conditions.any(|condition| is_made(&condition.key))
+        !policy.object.dry_run && conditions.any(|condition| is_derived(&condition.key))
     });
     custom
         .map(|policy| {
             let message = "asks by a header that is made of claims only after that: the client decides whether the provider is asked";
-            told(&policy.from, message)
+            not_enforced_as_written(&policy.from, message)
         })
         .collect()
 }
 
-fn told(policy: &ObjectRef, message: &str) -> Conflict {
+fn not_enforced_as_written(policy: &ObjectRef, message: &str) -> Conflict {
     let key = policy.to_string();
     Conflict::new(NOT_ENFORCED_AS_WRITTEN, key, message.to_owned()).because_of(policy)
 }
@@ -106,7 +106,7 @@ fn told(policy: &ObjectRef, message: &str) -> Conflict {
 fn unread_tokens(policy: &ObjectRef) -> Conflict {
     let message = "does not check the tokens of requests to ports without a protocol that the proxy does not read as requests: those \
                    behind mutual TLS, and those that do not begin as requests do";
-    told(policy, message)
+    not_enforced_as_written(policy, message)
 }
 
 /// Policies that hold for a workload whose connections no proxy has: nothing is intercepted, and no Sidecar has ingress for it.
@@ -126,7 +126,7 @@ pub(super) fn unenforced(
     let all = authorization.chain(requests).chain(peers);
     all.map(|policy| {
         let message = "is not enforced: the proxy intercepts nothing (INTERCEPTION_MODE NONE), and no Sidecar has ingress for it";
-        told(policy, message)
+        not_enforced_as_written(policy, message)
     })
     .collect()
 }

@@ -10,54 +10,33 @@ use envoy_types::pb::envoy::config::listener::v3::Listener;
 
 use super::conflicts::ConflictsOfPart;
 use super::patch_matches::ViewMatches;
-use super::policies::{filters, unenforced};
+use super::policies::unenforced;
+use super::proxy_inputs::{ProxyInputs, options};
 use super::reuse::{Reusable, ReuseCache};
-use super::router_ports;
-use super::selected_routers::note_selecting_rules;
 use super::sets::{or_older, versions};
 use super::shared_resources::{Clusters, Listeners};
-use super::{Assignments, ClientKey, Conflict, MadeRoutes, SetKey, Snapshot};
-use crate::common::service_ports::{ServicePort, cluster_name};
+use super::{Assignments, BuiltRoutes, ClientKey, Conflict, SetKey, Snapshot};
+use crate::common::service_ports::ServicePort;
 use crate::finish::{ClusterParts, Draft};
-use crate::node::{Kind, Mode, Node};
+use crate::node::Node;
 use crate::resource_names::ResourceNames;
 use crate::resources::clusters::{self, Certificates, ClusterParameters};
 use crate::resources::endpoints::Viewer;
-use crate::resources::filters::HttpOptions;
-use crate::resources::ingress;
-use crate::resources::instances::{Instance, instances};
-use crate::resources::listeners::inbound::{self, InboundPort};
+use crate::resources::listeners::inbound;
 use crate::resources::listeners::name;
-use crate::resources::listeners::outbound::{self, Outbound, OutboundParameters};
+use crate::resources::listeners::outbound::{self, Outbound};
 use crate::resources::listeners::virtual_listeners;
 use crate::resources::mesh::Mesh;
 use crate::resources::proxy::Proxy;
-use crate::resources::routes::{self, HTTP_PROXY, RouteParameters};
-use crate::rules::authorization_policy::Filters;
-use crate::rules::destination_rule::{self, ServicePolicies};
+use crate::resources::routes::{self, HTTP_PROXY};
+use crate::rules::destination_rule;
 use crate::rules::envoy_filter::{Direction, Patched, Patcher};
-use crate::rules::gateway::Merged;
-use crate::rules::peer_authentication::MtlsModes;
-use crate::scope::ProxyRules;
 use crate::view::{Resource, Set, Type, View};
 
 /// One proxy at one state of the mesh.
 pub(super) struct ProxyView {
     pub(super) snapshot: Arc<Snapshot>,
-    pub(super) proxy: Proxy,
-    pub(super) inbound_ports: Vec<InboundPort>,
-    /// Filters of the policies for inbound traffic.
-    pub(super) filters: Filters,
-    mtls_modes: MtlsModes,
-    serves: bool,
-    /// Servers of a router.
-    pub(super) merged: Merged,
-    pub(super) client: ClusterParameters,
-    pub(super) rules: ProxyRules,
-    pub(super) route_parameters: RouteParameters,
-    pub(super) outbound: OutboundParameters,
-    /// Its labels by which endpoints are preferred.
-    pub(super) preferred: Arc<Labels>,
+    pub(super) inputs: Arc<ProxyInputs>,
     pub(super) parts: Parts,
     pub(super) sets: [OnceLock<Arc<Set>>; 5],
     /// `None`: no patch holds for it.
@@ -69,7 +48,7 @@ pub(super) struct ProxyView {
 pub(super) struct Parts {
     pub(super) clusters: Arc<Clusters>,
     listeners: Arc<Listeners>,
-    pub(super) routes: Arc<ReuseCache<Arc<str>, MadeRoutes>>,
+    pub(super) routes: Arc<ReuseCache<Arc<str>, BuiltRoutes>>,
     /// Assignments of services whose endpoints are the same from everywhere.
     pub(super) assignments: Arc<Assignments>,
     /// Assignments that depend on the client's locality.
@@ -80,69 +59,34 @@ pub(super) struct Parts {
 
 impl fmt::Debug for ProxyView {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "ProxyView({})", self.proxy.node.id)
+        write!(to, "ProxyView({})", self.inputs.proxy.node.id)
     }
 }
 
 impl ProxyView {
     pub(super) fn new(snapshot: &Arc<Snapshot>, node: &Arc<Node>) -> Self {
-        let proxy = Proxy::new(
-            node,
-            &snapshot.world,
-            &snapshot.settings,
-            || snapshot.directory(),
-            &snapshot.base.networks,
-        );
-        let sidecar = node.kind == Kind::Sidecar && !node.grpc;
-        let rules = snapshot.base.rules_of(node, &proxy.labels);
-        let router = router_ports::has_gateways(node, &rules);
-        let instances = if sidecar || router {
-            instances(snapshot.directory(), &proxy, &snapshot.world)
-        } else {
-            Vec::new()
-        };
-        let inbound_ports = if sidecar {
-            inbound_ports(snapshot, &proxy, &instances, &rules)
-        } else {
-            Vec::new()
-        };
-        // Each port has four chains at most, in two listeners; and there are those of other ports.
-        let chains = inbound_ports.len() * 8 + 2 + usize::from(router);
-        let filters = filters(snapshot, &proxy, &rules, chains);
-        let merged = router_ports::merged(snapshot, node, &rules, &instances, &filters);
-        let client = client_of(snapshot, &proxy, &merged);
-        let route_parameters = route_parameters(&proxy, &rules, &merged);
-        let outbound = OutboundParameters {
-            cluster: proxy.cluster.clone(),
-            families: proxy.families,
-            loopback: (node.mode == Mode::None).then(|| proxy.loopback()),
-            options: options(node),
-            headless: snapshot.settings.headless.listeners,
-            unknown: rules.unknown.clone(),
-        };
-        snapshot.caches.report(rules.patches.lost.clone(), &node.id);
-        note_selecting_rules(snapshot, &proxy);
-        let preferred = Arc::new(snapshot.base.failover.labels_of(&proxy));
-        let derived = (&route_parameters, &rules, &preferred);
-        let parts = Parts::new(snapshot, &proxy, &client, derived, &outbound);
+        let inputs = Arc::new(ProxyInputs::new(snapshot, node));
+        let parts = Parts::new(snapshot, &inputs);
+        Self::with_parts(snapshot, inputs, parts)
+    }
+
+    /// This view at another snapshot; `None` if more differs for the proxy than endpoints that only EDS carries.
+    pub(super) fn at(&self, snapshot: &Arc<Snapshot>) -> Option<Self> {
+        let is_same = Arc::ptr_eq(&self.snapshot.base, &snapshot.base)
+            && Arc::ptr_eq(&self.snapshot.caches, &snapshot.caches)
+            && self.inputs.are_same(&self.snapshot, snapshot);
+        is_same.then(|| {
+            let parts = self.parts.at(snapshot, &self.inputs);
+            Self::with_parts(snapshot, self.inputs.clone(), parts)
+        })
+    }
+
+    fn with_parts(snapshot: &Arc<Snapshot>, inputs: Arc<ProxyInputs>, parts: Parts) -> Self {
+        let id = &inputs.proxy.node.id;
         Self {
             snapshot: snapshot.clone(),
-            filters,
-            mtls_modes: MtlsModes::new(
-                &snapshot.base.policies,
-                (&node.namespace, &*proxy.labels),
-                snapshot.base.mesh.usual_mode(proxy.takes_tls()),
-            ),
-            proxy,
-            inbound_ports,
-            serves: !sidecar || !instances.is_empty(),
-            matches: snapshot.caches.matches_of(&node.id, &rules),
-            merged,
-            client,
-            rules,
-            route_parameters,
-            outbound,
-            preferred,
+            matches: snapshot.caches.matches_of(id, &inputs.rules),
+            inputs,
             parts,
             sets: Default::default(),
         }
@@ -154,20 +98,25 @@ impl ProxyView {
 
     pub(super) fn own(&self) -> inbound::InboundParameters<'_> {
         inbound::InboundParameters {
-            proxy: &self.proxy,
+            proxy: &self.inputs.proxy,
             mesh: self.mesh(),
-            inbound_ports: &self.inbound_ports,
-            filters: &self.filters,
-            mtls_modes: &self.mtls_modes,
+            inbound_ports: &self.inputs.inbound_ports,
+            filters: &self.inputs.filters,
+            mtls_modes: &self.inputs.mtls_modes,
         }
     }
 
     pub(super) fn is_sidecar(&self) -> bool {
-        self.proxy.node.kind == Kind::Sidecar
+        self.inputs.proxy.node.is_sidecar()
     }
 
     fn client_key(&self) -> ClientKey {
-        client_key(&self.snapshot, &self.proxy, &self.client, &self.preferred)
+        client_key(
+            &self.snapshot,
+            &self.inputs.proxy,
+            &self.inputs.client,
+            &self.inputs.preferred,
+        )
     }
 
     fn clusters(&self) -> Arc<Set> {
@@ -188,12 +137,12 @@ impl ProxyView {
         self.report_clusters();
         self.snapshot
             .caches
-            .report(patcher.lost(), &self.proxy.node.id);
+            .report(patcher.lost(), &self.inputs.proxy.node.id);
         // Without clusters of its own it has the shared set itself, and no copy.
         if own.is_empty() {
             return shared;
         }
-        let shared_key = (self.client_key(), self.rules.clusters.clone());
+        let shared_key = (self.client_key(), self.inputs.rules.clusters.clone());
         let key: SetKey<_> = (shared_key, versions(&own));
         self.snapshot.caches.all_clusters.get(key, |older| {
             or_older(
@@ -219,7 +168,7 @@ impl ProxyView {
     pub(super) fn outbound_listeners(&self) -> Arc<Outbound> {
         let snapshot = &self.snapshot;
         let listeners = &self.parts.listeners;
-        listeners.all.get(self.rules.listeners.clone(), || {
+        listeners.all.get(self.inputs.rules.listeners.clone(), || {
             let endpoints = |service_port: &ServicePort| {
                 let (key, port) = (&service_port.service.key, &service_port.port.name);
                 let of_port = snapshot.by_port().of(&snapshot.world, key, port);
@@ -228,16 +177,16 @@ impl ProxyView {
             };
             let patcher = self.patcher();
             let (mut built, mut conflicts) = outbound::build(
-                &self.rules,
+                &self.inputs.rules,
                 self.mesh(),
-                &self.outbound,
+                &self.inputs.outbound,
                 &endpoints,
                 &patcher,
             );
             built.effective = patcher.effective();
             conflicts.extend(patcher.lost());
             let conflicts = self.found(conflicts);
-            let scope = self.rules.listeners.clone();
+            let scope = self.inputs.rules.listeners.clone();
             listeners.conflicts.get(scope, || conflicts);
             for one in built.listeners.values_mut() {
                 let resource = &mut one.resource;
@@ -255,7 +204,11 @@ impl ProxyView {
         let mesh = self.mesh();
         let wanted = mesh.http_port != 0 && virtual_listeners::no_http_proxy(mesh).is_none();
         wanted.then(|| {
-            virtual_listeners::http_proxy(self.proxy.loopback(), mesh, options(&self.proxy.node))
+            virtual_listeners::http_proxy(
+                self.inputs.proxy.loopback(),
+                mesh,
+                options(&self.inputs.proxy.node),
+            )
         })
     }
 
@@ -263,31 +216,35 @@ impl ProxyView {
     fn own_listeners(&self) -> Vec<Arc<Resource>> {
         let own = self.own();
         for lost in [own.lost_tls(), own.unread_requests()] {
-            self.snapshot.caches.report(lost, &self.proxy.node.id);
+            self.snapshot
+                .caches
+                .report(lost, &self.inputs.proxy.node.id);
         }
         let shared = self.outbound_listeners();
-        let places = self.places_in_services(&shared);
+        let black_holes = self.addresses_in_services(&shared);
         let is_intercepted =
-            |name: &str| self.intercepts(&shared, name) || places.contains_key(name);
+            |name: &str| self.intercepts(&shared, name) || black_holes.contains_key(name);
         let mut own = self.own().listeners(is_intercepted);
-        if self.proxy.intercepts() {
+        if self.inputs.proxy.intercepts() {
             own.push(virtual_listeners::outbound(
-                &self.proxy,
+                &self.inputs.proxy,
                 self.mesh(),
-                &self.rules.unknown,
+                &self.inputs.rules.unknown,
             ));
             own.push(virtual_listeners::inbound(
-                &self.proxy,
+                &self.inputs.proxy,
                 self.mesh(),
                 &self.own(),
             ));
-        } else if self.serves && self.inbound_ports.is_empty() {
-            let lost = unenforced(&self.snapshot, &self.proxy, &self.mtls_modes);
-            self.snapshot.caches.report(lost, &self.proxy.node.id);
+        } else if self.inputs.serves && self.inputs.inbound_ports.is_empty() {
+            let lost = unenforced(&self.snapshot, &self.inputs.proxy, &self.inputs.mtls_modes);
+            self.snapshot
+                .caches
+                .report(lost, &self.inputs.proxy.node.id);
         }
         own.extend(self.http_proxy());
         let mut own = self.patched_listeners(own);
-        self.add_black_holes(places, &mut own);
+        self.add_black_holes(black_holes, &mut own);
         own
     }
 
@@ -295,7 +252,8 @@ impl ProxyView {
     /// where a file is that the proxy needs.
     pub(super) fn has(&self, built: &outbound::Built) -> bool {
         let address = built.address;
-        let is_own = address.is_some_and(|address| self.proxy.node.addresses.contains(&address));
+        let is_own =
+            address.is_some_and(|address| self.inputs.proxy.node.addresses.contains(&address));
         let socket = built.socket.as_deref();
         !is_own && socket.is_none_or(|path| self.file_at(path).is_none())
     }
@@ -308,7 +266,8 @@ impl ProxyView {
 
     /// The addresses of its applications, as names of listeners: no bound listener of services takes one of them.
     fn applications(&self) -> BTreeSet<String> {
-        self.inbound_ports
+        self.inputs
+            .inbound_ports
             .iter()
             .filter_map(|inbound_port| match inbound_port.place {
                 (EndpointAddress::Ip(address), port) => Some(name(address, port)),
@@ -353,12 +312,17 @@ impl ProxyView {
         };
         let lost = shared.listeners.values();
         let lost = lost.filter_map(|built| why(built).map(|why| built.lost(&why)));
-        self.snapshot.caches.report(lost, &self.proxy.node.id);
+        self.snapshot
+            .caches
+            .report(lost, &self.inputs.proxy.node.id);
         let skipped = shared.listeners.values().filter(|built| !has(built));
         // The shared listeners that this proxy leaves out are a part of the key: others leave out others.
         let mut parts = versions(&own);
         parts.extend(skipped.map(|built| (built.resource.name.clone(), built.resource.version)));
-        let shared_key = (self.outbound.clone(), self.rules.listeners.clone());
+        let shared_key = (
+            self.inputs.outbound.clone(),
+            self.inputs.rules.listeners.clone(),
+        );
         let key: SetKey<_> = (shared_key, parts);
         self.snapshot.caches.all_listeners.get(key, |older| {
             let outbound = shared.listeners.values().filter(|built| has(built));
@@ -373,8 +337,8 @@ impl ProxyView {
             return self.router_route(&name);
         }
         let make = || {
-            let parameters = (&self.route_parameters, self.mesh());
-            self.finished_route(routes::outbound(&name, parameters, &self.rules))
+            let parameters = (&self.inputs.route_parameters, self.mesh());
+            self.finished_route(routes::outbound(&name, parameters, &self.inputs.rules))
         };
         // A name that means nothing is not remembered: a client could think of any number of them.
         if !self.refers_to(&name) {
@@ -388,7 +352,7 @@ impl ProxyView {
     /// All proxies that see the same share what was made for one of them: it is named as the one that found it.
     pub(super) fn found(&self, conflicts: Vec<Conflict>) -> ConflictsOfPart {
         ConflictsOfPart {
-            proxy: self.proxy.node.id.clone(),
+            proxy: self.inputs.proxy.node.id.clone(),
             all: self.snapshot.base.conflict_pool.share(conflicts),
         }
     }
@@ -411,7 +375,7 @@ impl ProxyView {
 
     fn make(&self, kind: Type) -> Arc<Set> {
         match kind {
-            _ if self.proxy.node.grpc => Arc::default(),
+            _ if self.inputs.proxy.node.grpc => Arc::default(),
             Type::Cluster => self.clusters(),
             Type::Listener => self.listeners(),
             Type::Endpoint => {
@@ -441,7 +405,7 @@ impl View for ProxyView {
 
     fn get(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
         match kind {
-            _ if self.proxy.node.grpc => self.grpc(kind, name),
+            _ if self.inputs.proxy.node.grpc => self.grpc(kind, name),
             Type::Cluster | Type::Listener | Type::Secret => self.all(kind).get(name).cloned(),
             Type::Endpoint => self.assignment(name),
             Type::Route => self.route(name),
@@ -450,7 +414,7 @@ impl View for ProxyView {
 
     fn name(&self, kind: Type, name: &str) -> Option<Arc<str>> {
         match kind {
-            _ if self.proxy.node.grpc => self.grpc_name(kind, name),
+            _ if self.inputs.proxy.node.grpc => self.grpc_name(kind, name),
             Type::Cluster | Type::Listener | Type::Secret => {
                 self.all(kind).get(name).map(|one| one.name.clone())
             }
@@ -465,14 +429,16 @@ impl View for ProxyView {
     }
 
     fn unmade(&self, kind: Type, names: &ResourceNames) -> usize {
-        if self.proxy.node.grpc {
+        if self.inputs.proxy.node.grpc {
             return 0;
         }
         let is_made = match kind {
             Type::Endpoint => return self.unmade_assignments(names),
-            Type::Cluster | Type::Secret => self.parts.clusters.all.has(&self.rules.clusters),
-            _ if !self.is_sidecar() => self.is_router_made(kind, names),
-            Type::Listener => self.parts.listeners.all.has(&self.rules.listeners),
+            Type::Cluster | Type::Secret => {
+                self.parts.clusters.all.has(&self.inputs.rules.clusters)
+            }
+            _ if !self.is_sidecar() => self.has_router_resources(kind, names),
+            Type::Listener => self.parts.listeners.all.has(&self.inputs.rules.listeners),
             Type::Route => {
                 let has = |name: &str| self.parts.routes.has(&name.into());
                 names.iter().all(has)
@@ -487,7 +453,7 @@ impl View for ProxyView {
 
     fn make_ahead(&self, kind: Type, names: &ResourceNames) {
         match kind {
-            _ if self.proxy.node.grpc => {}
+            _ if self.inputs.proxy.node.grpc => {}
             Type::Cluster | Type::Secret => drop(self.outbound_clusters()),
             Type::Listener if self.is_sidecar() => drop(self.outbound_listeners()),
             Type::Listener => drop(self.all(kind)),
@@ -501,50 +467,37 @@ impl View for ProxyView {
     }
 
     fn serves(&self) -> bool {
-        self.serves
+        self.inputs.serves
     }
 }
 
 impl Parts {
-    fn new(
-        snapshot: &Snapshot,
-        proxy: &Proxy,
-        client: &ClusterParameters,
-        (route_parameters, rules, preferred): (&RouteParameters, &ProxyRules, &Arc<Labels>),
-        outbound: &OutboundParameters,
-    ) -> Self {
-        let made = &snapshot.caches;
-        let viewer = |locality: Locality, labels: &Arc<Labels>| {
-            snapshot.assignments(Viewer {
-                families: proxy.families,
-                network: network(snapshot, proxy, client),
-                locality,
-                labels: labels.clone(),
-                beside: client.beside.clone(),
-            })
-        };
-        let none = Arc::default();
-        let assignments = viewer(Locality::default(), &none);
-        let near = match proxy.locality.is_unknown() {
-            true => assignments.clone(),
-            false => viewer(proxy.locality.clone(), &none),
-        };
-        let ranked = match snapshot.base.failover.is_empty() {
-            true => near.clone(),
-            false => viewer(proxy.locality.clone(), preferred),
-        };
+    fn new(snapshot: &Snapshot, inputs: &ProxyInputs) -> Self {
+        let caches = &snapshot.caches;
+        let key = client_key(snapshot, &inputs.proxy, &inputs.client, &inputs.preferred);
+        let routes = (inputs.route_parameters.clone(), inputs.rules.scope.clone());
+        let [assignments, near, ranked] = assignments(snapshot, inputs);
         Self {
-            clusters: made
-                .clusters
-                .get(client_key(snapshot, proxy, client, preferred), |older| {
-                    Arc::new(older.map_or_else(Clusters::default, |older| older.after()))
-                }),
-            listeners: made.listeners.get(outbound.clone(), |older| {
+            clusters: caches.clusters.get(key, |older| {
+                Arc::new(older.map_or_else(Clusters::default, |older| older.after()))
+            }),
+            listeners: caches.listeners.get(inputs.outbound.clone(), |older| {
                 Arc::new(older.map_or_else(Listeners::default, |older| older.after()))
             }),
-            routes: made
-                .routes
-                .get((route_parameters.clone(), rules.scope.clone()), after),
+            routes: caches.routes.get(routes, after),
+            assignments,
+            near,
+            ranked,
+        }
+    }
+
+    /// These at another snapshot with the same caches.
+    fn at(&self, snapshot: &Snapshot, inputs: &ProxyInputs) -> Self {
+        let [assignments, near, ranked] = assignments(snapshot, inputs);
+        Self {
+            clusters: self.clusters.clone(),
+            listeners: self.listeners.clone(),
+            routes: self.routes.clone(),
             assignments,
             near,
             ranked,
@@ -552,17 +505,30 @@ impl Parts {
     }
 }
 
-fn route_parameters(proxy: &Proxy, rules: &ProxyRules, merged: &Merged) -> RouteParameters {
-    let sidecar = proxy.node.kind == Kind::Sidecar && !proxy.node.grpc;
-    let intercepts = sidecar && proxy.intercepts();
-    RouteParameters {
-        domain: proxy.node.domain.clone(),
-        cluster: proxy.cluster.clone(),
-        families: proxy.families,
-        unknown: clusters::of_unknown(&rules.unknown, intercepts),
-        listens: router_ports::listening_ports(merged),
-        absent: Arc::new(merged.absent.clone()),
-    }
+/// The assignments that a proxy sees: those that are the same from everywhere, those that depend on its locality, and those that
+/// depend on its labels, too.
+fn assignments(snapshot: &Snapshot, inputs: &ProxyInputs) -> [Arc<Assignments>; 3] {
+    let (proxy, client) = (&inputs.proxy, &inputs.client);
+    let viewer = |locality: Locality, labels: &Arc<Labels>| {
+        snapshot.assignments(Viewer {
+            families: proxy.families,
+            network: network(snapshot, proxy, client),
+            locality,
+            labels: labels.clone(),
+            beside: client.beside.clone(),
+        })
+    };
+    let none = Arc::default();
+    let assignments = viewer(Locality::default(), &none);
+    let near = match proxy.locality.is_unknown() {
+        true => assignments.clone(),
+        false => viewer(proxy.locality.clone(), &none),
+    };
+    let ranked = match snapshot.base.failover.is_empty() {
+        true => near.clone(),
+        false => viewer(proxy.locality.clone(), &inputs.preferred),
+    };
+    [assignments, near, ranked]
 }
 
 fn after<K: Hash + Eq + Clone, V: Reusable>(
@@ -611,89 +577,4 @@ pub(super) fn finished<M: Patched>(
 ) -> impl Iterator<Item = Arc<Resource>> {
     let drafts = drafts.into_iter();
     drafts.filter_map(move |draft| patcher.finish(draft, direction).map(Arc::new))
-}
-
-fn options(node: &Node) -> HttpOptions {
-    HttpOptions {
-        idle_timeout: node.idle_timeout,
-        http10: node.http10,
-    }
-}
-
-/// The properties of a client that its clusters depend on.
-fn client_of(snapshot: &Snapshot, proxy: &Proxy, merged: &Merged) -> ClusterParameters {
-    let node = &proxy.node;
-    ClusterParameters {
-        kind: node.kind,
-        intercepts: node.kind == Kind::Sidecar && !node.grpc && proxy.intercepts(),
-        families: proxy.families,
-        files: node.client.clone(),
-        certificates: if snapshot.is_plain(node) {
-            Certificates::Missing
-        } else {
-            Certificates::Present
-        },
-        headless_eds: snapshot.settings.headless.eds,
-        grpc: node.grpc,
-        dns: node.dns,
-        by_server_name: router_ports::by_server_names(node, merged),
-        secrets: snapshot.base.client_secrets(node),
-        beside: snapshot.base.beside.get(&node.namespace).cloned(),
-    }
-}
-
-/// Limits of an inbound port that has none of its own: those of the Sidecar for all of them, or those that rules set for its
-/// service.
-fn add_pool(inbound_port: &mut InboundPort, proxy: &Proxy, rules: &ProxyRules) {
-    if inbound_port.pool.is_some() {
-        return;
-    }
-    if let Some(sidecar) = &rules.sidecar
-        && let Some(pool) = &sidecar.spec.inbound_connection_pool
-    {
-        inbound_port.pool = Some(Arc::new(*pool));
-        let from = ingress::reference(sidecar);
-        if !inbound_port.from.contains(&from) {
-            inbound_port.from.push(from);
-        }
-        return;
-    }
-    // Its own services are there, whoever sees them.
-    let name = cluster_name(inbound_port.pool_port, &inbound_port.host);
-    let service_port = rules.service_ports().own(&name, &proxy.node.namespace);
-    let Some(service_port) = service_port else {
-        return;
-    };
-    let policies = ServicePolicies::of_server(rules, &service_port.service);
-    if let Some(pool) = policies.of(None, inbound_port.pool_port).pool() {
-        inbound_port.pool = Some(Arc::new(*pool));
-        inbound_port.from.extend(policies.from(None));
-    }
-}
-
-fn inbound_ports(
-    snapshot: &Snapshot,
-    proxy: &Proxy,
-    instances: &[Instance],
-    rules: &ProxyRules,
-) -> Vec<InboundPort> {
-    let (mesh, sniffs) = (&snapshot.base.mesh, snapshot.settings.sniffing.inbound);
-    let mut lost = Vec::new();
-    let written = rules.sidecar.as_ref().and_then(|sidecar| {
-        ingress::inbound_ports(sidecar, proxy, instances, mesh, sniffs, &mut lost)
-    });
-    // Where a Sidecar says the ports, no service says a protocol.
-    let served = written.as_ref().map_or(instances, |_| &[]);
-    let inbound_ports = match written {
-        Some(inbound_ports) => inbound_ports,
-        None if proxy.intercepts() => inbound::of_instances(instances, proxy, mesh, sniffs),
-        None => Vec::new(),
-    };
-    let mut inbound_ports = inbound::to_applications(inbound_ports, proxy, mesh, &mut lost);
-    lost.extend(inbound::other_protocols(served, &inbound_ports, sniffs));
-    for inbound_port in &mut inbound_ports {
-        add_pool(inbound_port, proxy, rules);
-    }
-    snapshot.caches.report(lost, &proxy.node.id);
-    inbound_ports
 }

@@ -98,12 +98,12 @@ impl<K: Hash + Eq + Clone, V: Reusable> ReuseCache<K, V> {
         Self::new(self.lock().values.clone())
     }
 
-    /// Returns a cache with the values that `keep` accepts; the others are reused where equal ones are made.
-    pub(super) fn keeping(&self, keep: impl Fn(&K) -> bool) -> Self {
+    /// Returns a cache with the values that `retain` accepts; the others are reused where equal ones are made.
+    pub(super) fn after_retaining(&self, retain: impl Fn(&K) -> bool) -> Self {
         let (mut retained, mut before) = (Known::default(), HashMap::new());
         for (key, value) in &self.lock().values {
             let (key, value) = (key.clone(), value.clone());
-            if keep(&key) {
+            if retain(&key) {
                 retained.insert(key, value);
             } else {
                 before.insert(key, value);
@@ -238,11 +238,11 @@ mod tests {
     }
 
     #[test]
-    fn kept_entries_are_not_made_again() {
+    fn retained_entries_are_not_made_again() {
         let cache: ReuseCache<u8, Arc<Resource>> = ReuseCache::default();
         let cached = cache.get(1, || resource("a", "1"));
         let _dropped = cache.get(2, || resource("b", "1"));
-        let later = cache.keeping(|key| *key == 1);
+        let later = cache.after_retaining(|key| *key == 1);
         assert!(Arc::ptr_eq(
             &cached,
             &later.get(1, || panic!("it is there"))
@@ -267,7 +267,7 @@ mod tests {
             cache.get(scope, || panic!("it is there"));
         }
         assert_eq!(cache.memory_size(), expected);
-        assert_eq!(cache.keeping(|_| true).memory_size(), expected);
+        assert_eq!(cache.after_retaining(|_| true).memory_size(), expected);
         assert_eq!(cache.after().memory_size(), 0);
     }
 }

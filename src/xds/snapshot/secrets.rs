@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::istio::networking::v1alpha3::Subset;
-use api::model::{Configured, CredentialKey, Labels, ObjectRef, World, selects};
-use api::networking::{DestinationRule, DiscoveryKind as _, Gateway, Server};
+use api::model::{ClusterId, CredentialKey, ObjectRef, World};
+use api::networking::Server;
 use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, Secret as Message, TlsCertificate, secret,
@@ -25,8 +25,9 @@ use crate::rules::destination_rule::{
     ServicePolicies, has_client_files, has_credentials, named_by,
 };
 use crate::rules::file_secrets::{FileRoot, FileSecrets};
-use crate::rules::gateway::secrets::{ProxySecrets, Secret, named};
+use crate::rules::gateway::secrets::{ProxySecrets, Secret, named, namespaces_of};
 use crate::rules::gateway::tls::in_files;
+use crate::scope::reference;
 use crate::settings::Settings;
 use crate::view::{Resource, Set};
 
@@ -79,7 +80,7 @@ pub fn named_credentials(world: &World, settings: &Settings) -> BTreeSet<Credent
         if !for_routers && !spec.servers.iter().any(is_by_name) {
             continue;
         }
-        let namespaces = namespaces_of(gateway, world, settings);
+        let namespaces = namespaces_of(gateway, world, cluster_of_pods(settings));
         for namespace in &namespaces {
             let names = named(spec, namespace).into_iter();
             wanted.extend(names.map(|name| (namespace.clone(), Arc::from(name))));
@@ -109,42 +110,19 @@ pub fn objects_naming(
 ) -> Vec<ObjectRef> {
     let gateways = world.gateways.values().filter(|gateway| {
         named(&gateway.spec, namespace).contains(&**name)
-            && namespaces_of(gateway, world, settings).contains(namespace)
+            && namespaces_of(gateway, world, cluster_of_pods(settings)).contains(namespace)
     });
-    let gateways = gateways.map(|one| (Gateway::NAME, &one.namespace, &one.name));
     let rules = world.destination_rules.values().filter(|rule| {
         let is_here = rule.spec.workload_selector.is_none() || rule.namespace == *namespace;
         is_here && named_by(&rule.spec, namespace).contains(&**name)
     });
-    let rules = rules.map(|one| (DestinationRule::NAME, &one.namespace, &one.name));
-    let all = gateways.chain(rules);
-    all.map(|(kind, namespace, name)| ObjectRef {
-        kind,
-        namespace: namespace.clone(),
-        name: name.clone(),
-    })
-    .collect()
+    let gateways = gateways.map(|one| reference(one));
+    gateways.chain(rules.map(|one| reference(one))).collect()
 }
 
-/// Namespaces of the pods that listen for a Gateway, and its own.
-fn namespaces_of(
-    gateway: &Configured<Gateway>,
-    world: &World,
-    settings: &Settings,
-) -> BTreeSet<Arc<str>> {
-    let selector: Labels = (gateway.spec.selector.iter())
-        .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
-        .collect();
-    let mut namespaces = BTreeSet::from([gateway.namespace.clone()]);
-    // One for everybody is looked for where it is, and not in every namespace of the cluster.
-    if !selector.is_empty() && !settings.gateways_of_own_namespace {
-        let pods = world.workloads.iter();
-        let pods = pods.filter(|(key, pod)| {
-            key.cluster == settings.cluster && selects(&selector, &pod.labels)
-        });
-        namespaces.extend(pods.map(|(key, _)| key.namespace.clone()));
-    }
-    namespaces
+/// The cluster whose pods of other namespaces may listen for a Gateway.
+fn cluster_of_pods(settings: &Settings) -> Option<&ClusterId> {
+    (!settings.gateways_of_own_namespace).then_some(&settings.cluster)
 }
 
 /// The proxies for which rules for connections name certificates.
@@ -197,12 +175,10 @@ impl ClientFiles {
 impl SnapshotBase {
     /// The namespace of a proxy whose connections may have certificates by name, and whether it has shown who it is.
     pub(super) fn client_secrets(&self, node: &Node) -> Option<(Arc<str>, bool)> {
-        let may = match node.kind {
-            Kind::Router => self.client_credentials.of_routers,
-            Kind::Sidecar => {
-                let namespaces = &self.client_credentials.of_sidecars;
-                namespaces.contains(&node.namespace)
-            }
+        let known = &self.client_credentials;
+        let may = match node.is_sidecar() {
+            true => known.of_sidecars.contains(&node.namespace),
+            false => known.of_routers,
         };
         let is_trusted = node.router.may_have_secrets;
         (may && !node.grpc).then(|| (node.namespace.clone(), is_trusted))
@@ -219,7 +195,7 @@ impl Snapshot {
 
 impl ProxyView {
     pub(super) fn credentials(&self) -> ProxySecrets<'_> {
-        let node = &self.proxy.node;
+        let node = &self.inputs.proxy.node;
         ProxySecrets {
             all: &self.snapshot.world.credentials,
             namespace: &node.namespace,
@@ -232,8 +208,8 @@ impl ProxyView {
         &self,
         policies: &ServicePolicies,
     ) -> Option<ProxySecrets<'_>> {
-        let (namespace, is_trusted) = self.client.secrets.as_ref()?;
-        let may = self.client.kind == Kind::Router || policies.are_for_sidecars();
+        let (namespace, is_trusted) = self.inputs.client.secrets.as_ref()?;
+        let may = self.inputs.client.kind == Kind::Router || policies.are_for_sidecars();
         may.then(|| ProxySecrets {
             all: &self.snapshot.world.credentials,
             namespace,
@@ -244,11 +220,11 @@ impl ProxyView {
     /// Names that its clusters ask for.
     fn names_of_clusters(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
-        if self.client.secrets.is_none() {
+        if self.inputs.client.secrets.is_none() {
             return names;
         }
-        for service_port in self.rules.service_ports().all() {
-            let policies = ServicePolicies::of_service(&self.rules, &service_port.service);
+        for service_port in self.inputs.rules.service_ports().all() {
+            let policies = ServicePolicies::of_service(&self.inputs.rules, &service_port.service);
             let Some(secrets) = self.client_credentials(&policies) else {
                 continue;
             };
@@ -264,7 +240,7 @@ impl ProxyView {
     /// Returns the secrets that its Gateways name, and the rules for its connections.
     pub(super) fn secrets(&self) -> Arc<Set> {
         let secrets = self.credentials();
-        let mut names = self.merged.secrets(secrets);
+        let mut names = self.inputs.merged.secrets(secrets);
         let of_clusters = self.names_of_clusters();
         // Clusters have names only of what a trusted stream was granted, so these may be read.
         let is_asked = secrets.is_trusted || !of_clusters.is_empty();
@@ -289,9 +265,9 @@ impl ProxyView {
 
     /// The secrets that servers of a router name, and the ingress of a Sidecar.
     fn files(&self) -> FileSecrets {
-        let files = &self.proxy.node.server;
-        let mut all = self.merged.files(files);
-        for inbound_port in &self.inbound_ports {
+        let files = &self.inputs.proxy.node.server;
+        let mut all = self.inputs.merged.files(files);
+        for inbound_port in &self.inputs.inbound_ports {
             if let (Some(tls), [from, ..]) = (&inbound_port.tls, &*inbound_port.from) {
                 all.add(in_files(tls, files), std::slice::from_ref(from));
             }
@@ -303,14 +279,14 @@ impl ProxyView {
     fn client_files(&self) -> Arc<Set> {
         // They are made with the clusters.
         drop(self.outbound_clusters());
-        let scope = self.rules.clusters.clone();
+        let scope = self.inputs.rules.clusters.clone();
         self.parts.clusters.secrets.get(scope, Arc::default)
     }
 
     /// Secrets of the mesh's own connections.
     pub(super) fn files_of_mesh(&self) -> FileSecrets {
         let mut all = FileSecrets::default();
-        if !self.client.grpc {
+        if !self.inputs.client.grpc {
             let logs = self.mesh().log_service.iter();
             all.add(logs.flat_map(LogService::secrets_in_files), &[]);
         }

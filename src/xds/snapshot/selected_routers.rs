@@ -72,18 +72,18 @@ impl SelectedProxies {
         }
     }
 
-    /// Adds those of an earlier snapshot with the proxies of which `rests` is true.
-    pub(super) fn keep(&mut self, earlier: Self, rests: impl Fn(&str) -> bool) {
-        for (from, mut kept) in earlier.0 {
-            kept.routers.retain(|proxy, _| rests(proxy));
-            kept.sidecars.retain(|proxy| rests(proxy));
-            if kept.routers.is_empty() && kept.sidecars.is_empty() {
+    /// Adds those of an earlier snapshot with the proxies of which `is_unaffected` is true.
+    pub(super) fn take_over(&mut self, earlier: Self, is_unaffected: impl Fn(&str) -> bool) {
+        for (from, mut of_rule) in earlier.0 {
+            of_rule.routers.retain(|proxy, _| is_unaffected(proxy));
+            of_rule.sidecars.retain(|proxy| is_unaffected(proxy));
+            if of_rule.routers.is_empty() && of_rule.sidecars.is_empty() {
                 continue;
             }
             let all = self.0.entry(from);
-            let all = all.or_insert_with(|| ProxiesOfRule::new(kept.rule));
-            all.routers.extend(kept.routers);
-            all.sidecars.extend(kept.sidecars);
+            let all = all.or_insert_with(|| ProxiesOfRule::new(of_rule.rule));
+            all.routers.extend(of_rule.routers);
+            all.sidecars.extend(of_rule.sidecars);
             all.cut();
         }
     }

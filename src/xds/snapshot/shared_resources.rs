@@ -8,7 +8,7 @@ use api::model::ObjectRef;
 use super::conflicts::ConflictsOfPart;
 use super::resource_cache::MemorySize;
 use super::reuse::{Reusable, ReuseCache, Weight};
-use super::{Conflict, MadeRoutes};
+use super::{BuiltRoutes, Conflict};
 use crate::common::conflict_pool::SharedConflicts;
 use crate::resources::listeners::outbound::Outbound;
 use crate::rules::envoy_filter::{PatchIds, PatchLimits};
@@ -25,7 +25,7 @@ type GrpcResourceKey = (Type, Arc<str>, Arc<str>, Scope);
 pub(super) struct Clusters {
     pub(super) all: ReuseCache<Scope, Arc<Set>>,
     /// Each of them once, whatever else those see that have it.
-    pub(super) each: ReuseCache<ClusterKey, MadeCluster>,
+    pub(super) each: ReuseCache<ClusterKey, BuiltCluster>,
     pub(super) named: ReuseCache<GrpcResourceKey, Arc<Resource>>,
     /// Secrets in files of a proxy that they ask for.
     pub(super) secrets: ReuseCache<Scope, Arc<Set>>,
@@ -39,7 +39,7 @@ pub(super) struct Clusters {
 
 /// A cluster, unless a patch removes it or it cannot be secured.
 #[derive(Clone, Debug, Default)]
-pub(super) struct MadeCluster {
+pub(super) struct BuiltCluster {
     pub(super) resource: Option<Arc<Resource>>,
     /// Patches that are effective in it.
     pub(super) effective: PatchIds,
@@ -132,7 +132,7 @@ impl Reusable for Arc<Outbound> {
     }
 }
 
-impl Reusable for MadeRoutes {
+impl Reusable for BuiltRoutes {
     fn reuse_older(self, older: &Self) -> Self {
         Self {
             resource: self.resource.reuse_older(&older.resource),
@@ -145,7 +145,7 @@ impl Reusable for MadeRoutes {
     }
 }
 
-impl Reusable for MadeCluster {
+impl Reusable for BuiltCluster {
     fn reuse_older(self, older: &Self) -> Self {
         Self {
             resource: self.resource.reuse_older(&older.resource),

@@ -37,7 +37,7 @@ fn is_at(file: &str, socket: &str) -> bool {
 impl ProxyView {
     /// Returns the reason why no listener can be at a socket; `None`: one can.
     pub(super) fn file_at(&self, socket: &str) -> Option<Cow<'static, str>> {
-        let places = self.inbound_ports.iter().map(|one| &one.place);
+        let places = self.inputs.inbound_ports.iter().map(|one| &one.place);
         let mut applications = places.filter_map(|(address, _)| match address {
             EndpointAddress::Pipe(path) => Some(path),
             EndpointAddress::Ip(_) | EndpointAddress::Name(_) => None,
@@ -45,7 +45,7 @@ impl ProxyView {
         if applications.any(|path| is_at(path, socket)) {
             return Some("the proxy's application is there".into());
         }
-        let node = &self.proxy.node;
+        let node = &self.inputs.proxy.node;
         let certificates = [&node.server, &node.client].into_iter();
         let mut files = certificates.flat_map(|files| [&*files.chain, &*files.key, &*files.root]);
         let log = &self.snapshot.world.mesh.access_log_file;

@@ -7,19 +7,19 @@ use std::time::Duration;
 use api::text;
 
 use super::message::{NACK_BYTES, NACK_BYTES_READ, Nack, Protocol, RequestOutcome};
-use super::standing_nacks::{Content, StandingNack, StandingNacks, entry_of};
+use super::unresolved_nacks::{Content, UnresolvedNack, UnresolvedNacks, entry_of};
 use crate::version::Version;
 
-/// Versions of unanswered responses that are remembered, the newest ones. Chosen: a client answers each response, so more than a
+/// Versions of responses in flight that are remembered, the newest ones. Chosen: a client answers each response, so more than a
 /// few are of one that is stuck.
-const MOST_UNANSWERED: usize = 8;
+const MOST_IN_FLIGHT: usize = 8;
 
 /// Names of resources in them that are remembered, those of the newest ones. Chosen: more than a change has, and 64 KB.
-const MOST_UNANSWERED_NAMES: usize = 2_000;
+const MOST_IN_FLIGHT_NAMES: usize = 2_000;
 
-/// A response that is not answered yet.
+/// A response without an ACK or a NACK yet.
 #[derive(Debug)]
-struct Unanswered {
+struct InFlightResponse {
     nonce: u64,
     /// Version of what the client has with it.
     version: Version,
@@ -34,15 +34,15 @@ pub(super) struct AckState {
     pub(super) requested: bool,
     /// Nonce of the last response; nonces begin at one, so 0 is none.
     nonce: u64,
-    /// The last one that the client has acknowledged, or refused by a NACK.
-    answered: u64,
+    /// The nonce of the last response with an ACK or a NACK.
+    last_reply: u64,
     /// Version of what the client was sent last, or had when it came.
     pub(super) sent: Option<Version>,
     pub(super) acked: Option<Version>,
-    pub(super) nacks: StandingNacks,
-    unanswered: VecDeque<Unanswered>,
-    /// The content of the response that the last request answered, until [`Self::take_answered_content`].
-    answered_content: Option<Content>,
+    pub(super) nacks: UnresolvedNacks,
+    in_flight: VecDeque<InFlightResponse>,
+    /// The content of the response that the last request answered, until [`Self::take_replied_content`].
+    replied_content: Option<Content>,
     /// The message of the last NACK, of which less is kept, until [`Self::take_refusal`].
     refusal: Box<str>,
     /// NACKs since the stream began.
@@ -59,16 +59,16 @@ impl AckState {
     pub(super) fn send(&mut self, nonce: u64, version: Version, content: Option<Content>) {
         self.nonce = nonce;
         self.sent = Some(version);
-        if self.unanswered.len() >= MOST_UNANSWERED {
-            self.unanswered.pop_front();
+        if self.in_flight.len() >= MOST_IN_FLIGHT {
+            self.in_flight.pop_front();
         }
-        self.unanswered.push_back(Unanswered {
+        self.in_flight.push_back(InFlightResponse {
             nonce,
             version,
             content,
         });
-        let mut room = MOST_UNANSWERED_NAMES;
-        for one in self.unanswered.iter_mut().rev() {
+        let mut room = MOST_IN_FLIGHT_NAMES;
+        for one in self.in_flight.iter_mut().rev() {
             let names = one.content.as_ref().map_or(0, |content| content.len());
             if names > room {
                 one.content = None;
@@ -86,13 +86,13 @@ impl AckState {
         self.nonce
     }
 
-    /// The nonce of the last response that the client has acknowledged or refused.
-    pub(super) fn answered(&self) -> u64 {
-        self.answered
+    /// The nonce of the last response with an ACK or a NACK; 0: none has one.
+    pub(super) fn last_reply(&self) -> u64 {
+        self.last_reply
     }
 
-    pub(super) fn has_answered(&self, nonce: u64) -> bool {
-        self.answered >= nonce
+    pub(super) fn has_reply_to(&self, nonce: u64) -> bool {
+        self.last_reply >= nonce
     }
 
     /// A NACK of this response stands.
@@ -110,13 +110,13 @@ impl AckState {
         std::mem::take(&mut self.refusal)
     }
 
-    pub(super) fn take_answered_content(&mut self) -> Option<Content> {
-        self.answered_content.take()
+    pub(super) fn take_replied_content(&mut self) -> Option<Content> {
+        self.replied_content.take()
     }
 
     /// Everything that was sent has been accepted or refused.
-    pub(super) fn is_settled(&self) -> bool {
-        self.answered >= self.nonce
+    pub(super) fn has_all_replies(&self) -> bool {
+        self.last_reply >= self.nonce
     }
 
     /// Classifies a request that is not the first one, by its nonce.
@@ -149,19 +149,19 @@ impl AckState {
         }
         let is_latest = nonce == self.nonce;
         // In state of the world only the last nonce counts: the client answers that response, too.
-        if !is_latest && (protocol == Protocol::StateOfTheWorld || nonce <= self.answered) {
+        if !is_latest && (protocol == Protocol::StateOfTheWorld || nonce <= self.last_reply) {
             return RequestOutcome::Expired;
         }
-        if self.is_settled() {
+        if self.has_all_replies() {
             return RequestOutcome::Asked;
         }
         // In delta each response is answered: a newer one, that was on its way, does not repeat what an older one brought.
         let first = match protocol {
-            Protocol::StateOfTheWorld => self.answered.saturating_add(1),
+            Protocol::StateOfTheWorld => self.last_reply.saturating_add(1),
             Protocol::Delta => nonce,
         };
-        self.answered = nonce;
-        let version = self.take_unanswered(nonce);
+        self.last_reply = nonce;
+        let version = self.take_in_flight(nonce);
         if protocol == Protocol::StateOfTheWorld {
             // In state of the world one NACK stands at most, until the next answer.
             self.nacks.clear();
@@ -183,29 +183,29 @@ impl AckState {
         }
         let responses = first..nonce.saturating_add(1);
         self.nacks
-            .push(StandingNack::new(nack, responses, self.nonce));
+            .push(UnresolvedNack::new(nack, responses, self.nonce));
         self.nack_count = self.nack_count.saturating_add(1);
         RequestOutcome::Nacked(self.nack_count)
     }
 
     /// The name and version of a resource in a response that is not answered yet, the newest that names it.
-    pub(super) fn in_unanswered(&self, name: &str) -> Option<(Arc<str>, Version)> {
-        let contents = self.unanswered.iter().rev();
+    pub(super) fn find_in_flight(&self, name: &str) -> Option<(Arc<str>, Version)> {
+        let contents = self.in_flight.iter().rev();
         let mut contents = contents.filter_map(|one| one.content.as_deref());
         contents.find_map(|content| entry_of(content, name).cloned())
     }
 
     /// Takes a response out of those that are not answered, and those before it, and returns its version.
-    fn take_unanswered(&mut self, nonce: u64) -> Version {
-        self.answered_content = None;
+    fn take_in_flight(&mut self, nonce: u64) -> Version {
+        self.replied_content = None;
         let mut version = None;
-        while let Some(one) = self.unanswered.pop_front_if(|one| one.nonce <= nonce) {
+        while let Some(one) = self.in_flight.pop_front_if(|one| one.nonce <= nonce) {
             if one.nonce == nonce {
                 version = Some(one.version);
-                self.answered_content = one.content;
+                self.replied_content = one.content;
             }
         }
-        // The response may be forgotten, beyond [`MOST_UNANSWERED`].
+        // The response may be forgotten, beyond [`MOST_IN_FLIGHT`].
         version.or(self.sent).unwrap_or_default()
     }
 }
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn the_last_nonce_answers_once() {
         let mut ack_state = sent(&[3]);
-        assert!(!ack_state.is_settled());
+        assert!(!ack_state.has_all_replies());
         assert_eq!(
             ack_state.classify_request(NOW, SOTW, "3", None),
             RequestOutcome::Acked
@@ -238,7 +238,7 @@ mod tests {
             ack_state.classify_request(NOW, SOTW, "3", None),
             RequestOutcome::Asked
         );
-        assert!(ack_state.is_settled());
+        assert!(ack_state.has_all_replies());
     }
 
     #[test]
@@ -322,18 +322,18 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_responses_are_bounded() {
+    fn responses_in_flight_are_bounded() {
         let nonces: Vec<u64> = (1..1000).collect();
         let mut ack_state = sent(&nonces);
-        assert_eq!(ack_state.unanswered.len(), MOST_UNANSWERED);
+        assert_eq!(ack_state.in_flight.len(), MOST_IN_FLIGHT);
         ack_state.classify_request(NOW, Protocol::Delta, "5", Some("no"));
         // Its own is forgotten.
         assert_eq!(ack_state.nack().map(|nack| nack.version), ack_state.sent);
     }
 
     #[test]
-    fn names_of_unanswered_responses_are_bounded() {
-        let content: Content = (0..MOST_UNANSWERED_NAMES / 2)
+    fn names_of_responses_in_flight_are_bounded() {
+        let content: Content = (0..MOST_IN_FLIGHT_NAMES / 2)
             .map(|at| (Arc::from(at.to_string()), Version::EMPTY))
             .collect();
         let mut ack_state = AckState::default();
@@ -342,7 +342,7 @@ mod tests {
         }
         for (nonce, is_known) in [("2", false), ("3", true), ("4", true)] {
             ack_state.classify_request(NOW, Protocol::Delta, nonce, None);
-            let found = ack_state.take_answered_content();
+            let found = ack_state.take_replied_content();
             assert_eq!(found.is_some(), is_known, "{nonce}");
         }
     }

@@ -9,8 +9,8 @@ use super::message::{Protocol, STEP};
 use super::push::DirtyAssignments;
 use super::rollout::{Phase, Warming};
 use super::set_subscription::Difference;
-use super::standing_nacks::content_of;
-use super::{LastPush, Response, Stream, Unmade, made};
+use super::unresolved_nacks::content_of;
+use super::{BuildPanic, LastPush, Response, Stream, catch_panic};
 use crate::reason::Reasons;
 use crate::version::Version;
 use crate::view::{Resource, Set, Type};
@@ -172,66 +172,80 @@ impl Stream {
             Phase::Idle => None,
             Phase::Clusters => Some(self.step_clusters(now)),
             Phase::Warming(warming) => {
-                let ack_states = &self.ack_states;
-                let over = warming.is_over(now, &ack_states.clusters, &ack_states.endpoints);
-                // Nothing is there that must wait, and another push does.
-                let bare = !ack_states.listeners.requested && !ack_states.routes.requested;
-                let accepted = warming.is_answered(&ack_states.clusters);
-                // No listener waits for warm clusters, and the next push waits for accepted ones alone.
-                let over = over || (bare && accepted && self.waiting.is_some());
+                let over = self.is_over(warming, now);
                 // What only the view before had was left as it was.
                 self.retained |= over;
                 over.then_some((None, Phase::Listeners))
             }
-            Phase::Listeners => {
-                let before =
-                    std::mem::replace(&mut self.views.published, self.views.rolling.clone());
-                self.unknown.retry();
-                Some(match self.step_listeners(now) {
-                    Ok(response) => (response, Phase::Routes),
-                    // What the older listeners need stays with them.
-                    Err(Unmade) => {
-                        self.views.published = before;
-                        (None, Phase::Idle)
-                    }
-                })
-            }
-            Phase::Routes => {
-                if let Some(response) = self.step_named(Type::Route) {
-                    return Some((Some(response), Phase::Routes));
-                }
-                let response = self.step_named(Type::Secret);
-                let until = now.saturating_add(STEP);
-                let next = if self.has_vanished() {
-                    Phase::Settling { until }
-                } else if self.retained {
-                    let nonce = self.ack_states.clusters.nonce();
-                    Phase::Dropped { nonce, until }
-                } else {
-                    Phase::Idle
-                };
-                Some((response, next))
-            }
-            Phase::Settling { until } => {
+            Phase::Listeners => Some(self.publish(now)),
+            Phase::Routes => Some(self.step_routes(now)),
+            Phase::Draining { until } => {
+                let until = *until;
                 let ack_states = &self.ack_states;
-                let settled = ack_states.listeners.is_settled() && ack_states.routes.is_settled();
-                if !settled && now < *until {
-                    return None;
-                }
-                let Some(target) = self.target(Type::Cluster) else {
-                    return Some((None, Phase::Idle));
-                };
-                let (response, _) = self.send_clusters(target, false);
-                self.note_type(Type::Cluster);
-                let nonce = response.nonce;
-                let until = now.saturating_add(STEP);
-                Some((Some(response), Phase::Dropped { nonce, until }))
+                let is_drained =
+                    ack_states.listeners.has_all_replies() && ack_states.routes.has_all_replies();
+                (is_drained || now >= until).then(|| self.drop_clusters(now))
             }
             Phase::Dropped { nonce, until } => {
-                let over = self.ack_states.clusters.has_answered(*nonce) || now >= *until;
+                let over = self.ack_states.clusters.has_reply_to(*nonce) || now >= *until;
                 over.then_some((None, Phase::Idle))
             }
         }
+    }
+
+    /// Returns true if the wait for new clusters is over.
+    fn is_over(&self, warming: &Warming, now: Duration) -> bool {
+        let ack_states = &self.ack_states;
+        // Nothing is there that must wait, and another push does.
+        let bare = !ack_states.listeners.requested && !ack_states.routes.requested;
+        let accepted = warming.is_replied_to(&ack_states.clusters);
+        // No listener waits for warm clusters, and the next push waits for accepted ones alone.
+        warming.is_over(now, &ack_states.clusters, &ack_states.endpoints)
+            || (bare && accepted && self.waiting.is_some())
+    }
+
+    /// Moves listeners and routes on to the view of the push under way.
+    fn publish(&mut self, now: Duration) -> (Option<Response>, Phase) {
+        let before = std::mem::replace(&mut self.views.published, self.views.rolling.clone());
+        self.unknown.retry();
+        match self.step_listeners(now) {
+            Ok(response) => (response, Phase::Routes),
+            // What the older listeners need stays with them.
+            Err(BuildPanic) => {
+                self.views.published = before;
+                (None, Phase::Idle)
+            }
+        }
+    }
+
+    /// Sends routes, and secrets behind them.
+    fn step_routes(&mut self, now: Duration) -> (Option<Response>, Phase) {
+        if let Some(response) = self.step_named(Type::Route) {
+            return (Some(response), Phase::Routes);
+        }
+        let response = self.step_named(Type::Secret);
+        let until = now.saturating_add(STEP);
+        let next = if self.has_vanished() {
+            Phase::Draining { until }
+        } else if self.retained {
+            let nonce = self.ack_states.clusters.nonce();
+            Phase::Dropped { nonce, until }
+        } else {
+            Phase::Idle
+        };
+        (response, next)
+    }
+
+    /// Sends the clusters without those that vanish: no listener names them any more.
+    fn drop_clusters(&mut self, now: Duration) -> (Option<Response>, Phase) {
+        let Some(target) = self.target(Type::Cluster) else {
+            return (None, Phase::Idle);
+        };
+        let (response, _) = self.send_clusters(target, false);
+        self.note_type(Type::Cluster);
+        let nonce = response.nonce;
+        let until = now.saturating_add(STEP);
+        (Some(response), Phase::Dropped { nonce, until })
     }
 
     fn step_clusters(&mut self, now: Duration) -> (Option<Response>, Phase) {
@@ -273,7 +287,7 @@ impl Stream {
             if !self.subscriptions.endpoints.has(&cluster.name) {
                 return false;
             }
-            let assignment = made(|| rolling.get(Type::Endpoint, &cluster.name));
+            let assignment = catch_panic(|| rolling.get(Type::Endpoint, &cluster.name));
             matches!(assignment, Ok(None))
         };
         // A client with some of the clusters may want assignments of the others.
@@ -282,11 +296,11 @@ impl Stream {
             || clusters.changed.iter().any(has_none)
     }
 
-    fn step_listeners(&mut self, now: Duration) -> Result<Option<Response>, Unmade> {
+    fn step_listeners(&mut self, now: Duration) -> Result<Option<Response>, BuildPanic> {
         if !self.ack_states.listeners.requested {
             return Ok(None);
         }
-        let target = self.target(Type::Listener).ok_or(Unmade)?;
+        let target = self.target(Type::Listener).ok_or(BuildPanic)?;
         let (bindable, _) = self.bindable(Arc::clone(&target), now);
         if self.subscriptions.listeners.sent().version() == bindable.version() {
             return Ok(None);
@@ -404,7 +418,7 @@ impl Stream {
         mut resources: Vec<Arc<Resource>>,
         mut removed: Vec<Arc<str>>,
     ) -> Response {
-        let mut beyond = self.unknown.take_unanswered(kind);
+        let mut beyond = self.unknown.take_owed(kind);
         if !beyond.is_empty() {
             // A name may have come to be since it was asked for, or be asked for twice.
             let there: BTreeSet<&str> = resources.iter().map(|one| &*one.name).collect();

@@ -128,7 +128,7 @@ pub const UNKNOWN_NAMES: usize = 1000;
 
 /// Bytes of those beyond, with what stands around each, that wait for their answer: as many as those may have that are
 /// remembered. A client that names more is told of the others by what it is sent of clusters and listeners.
-pub const ANSWERED_BYTES: usize = UNKNOWN_NAMES * NAME_BYTES;
+pub const OWED_BYTES: usize = UNKNOWN_NAMES * NAME_BYTES;
 
 /// Longest of them (discovery.md §9): a host of 253 bytes with what stands around it.
 pub const NAME_BYTES: usize = 512;

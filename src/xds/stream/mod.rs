@@ -24,13 +24,13 @@ mod rollout;
 mod sent_resources;
 mod separate_secrets;
 mod set_subscription;
-mod standing_nacks;
 mod status;
 mod subscribe;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod unknown_names;
+mod unresolved_nacks;
 mod views;
 mod writer;
 
@@ -42,7 +42,7 @@ use std::time::Duration;
 use self::ack_state::AckState;
 pub use self::lists::Lists;
 pub use self::message::{
-    ANSWERED_BYTES, CLOSED, Client, Fault, NACK_BYTES, NAME_BYTES, NAMES, Nack, Protocol, Request,
+    CLOSED, Client, Fault, NACK_BYTES, NAME_BYTES, NAMES, Nack, OWED_BYTES, Protocol, Request,
     RequestOutcome, Response, SLOW, STEP, UNKNOWN_NAMES,
 };
 use self::push::{DirtyAssignments, QueuedPush};
@@ -125,14 +125,14 @@ pub struct Stream {
 
 /// A view did not come to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Unmade;
+struct BuildPanic;
 
-/// The resource of a name, `None` without one; [`Unmade`] if it could not be made.
-type Lookup = Result<Option<Arc<Resource>>, Unmade>;
+/// The resource of a name, `None` without one; [`BuildPanic`] if it could not be made.
+type Lookup = Result<Option<Arc<Resource>>, BuildPanic>;
 
 /// Calls a view, and catches a panic: the caches that a view fills are whole at every moment.
-fn made<T>(make: impl FnOnce() -> T) -> Result<T, Unmade> {
-    catch_unwind(AssertUnwindSafe(make)).map_err(|_| Unmade)
+fn catch_panic<T>(make: impl FnOnce() -> T) -> Result<T, BuildPanic> {
+    catch_unwind(AssertUnwindSafe(make)).map_err(|_| BuildPanic)
 }
 
 impl Stream {
@@ -210,7 +210,7 @@ impl Stream {
         }
         self.subscribe(request, outcome == RequestOutcome::Subscribed)?;
         self.forget_nacks(kind);
-        if self.ack_states.of(kind).is_settled()
+        if self.ack_states.of(kind).has_all_replies()
             && let Some(subscription) = self.subscriptions.named_mut(kind)
         {
             subscription.all_acked();

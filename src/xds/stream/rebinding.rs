@@ -85,7 +85,7 @@ impl Stream {
     pub(super) fn note_closing(&mut self, now: Duration) {
         if let Some(rebinding) = &mut self.rebinding
             && rebinding.loses
-            && self.ack_states.listeners.has_answered(rebinding.nonce)
+            && self.ack_states.listeners.has_reply_to(rebinding.nonce)
         {
             let closed = now.saturating_add(CLOSING);
             rebinding.closed.get_or_insert(closed);
@@ -95,10 +95,10 @@ impl Stream {
     /// The client has answered that they are gone, or was given its time.
     pub(super) fn may_bind_again(&self, now: Duration) -> bool {
         self.rebinding.as_ref().is_some_and(|rebinding| {
-            let has_answered = self.ack_states.listeners.has_answered(rebinding.nonce);
+            let has_reply = self.ack_states.listeners.has_reply_to(rebinding.nonce);
             match rebinding.closed {
                 Some(closed) => now >= closed,
-                None => has_answered && !rebinding.loses || now >= rebinding.until,
+                None => has_reply && !rebinding.loses || now >= rebinding.until,
             }
         })
     }

@@ -27,7 +27,7 @@ pub(super) enum Phase {
     Listeners,
     Routes,
     /// Listeners and routes were sent; clusters that vanish are still there.
-    Settling {
+    Draining {
         until: Duration,
     },
     /// Clusters that vanish are gone; the client may not have said yet that it does not want their assignments any more.
@@ -45,7 +45,7 @@ impl Phase {
             | Self::Warming(_)
             | Self::Listeners
             | Self::Routes
-            | Self::Settling { .. } => true,
+            | Self::Draining { .. } => true,
             Self::Idle | Self::Dropped { .. } => false,
         }
     }
@@ -57,7 +57,7 @@ impl Phase {
             Self::Idle
             | Self::Listeners
             | Self::Routes
-            | Self::Settling { .. }
+            | Self::Draining { .. }
             | Self::Dropped { .. } => false,
         }
     }
@@ -74,7 +74,7 @@ impl Phase {
     pub(super) fn deadline(&self) -> Option<Duration> {
         match self {
             Self::Warming(warming) => Some(warming.until),
-            Self::Settling { until } | Self::Dropped { until, .. } => Some(*until),
+            Self::Draining { until } | Self::Dropped { until, .. } => Some(*until),
             Self::Idle | Self::Clusters | Self::Listeners | Self::Routes => None,
         }
     }
@@ -115,16 +115,17 @@ impl Warming {
     }
 
     /// The client has said what it thinks of the new clusters.
-    pub(super) fn is_answered(&self, clusters: &AckState) -> bool {
-        clusters.has_answered(self.clusters)
+    pub(super) fn is_replied_to(&self, clusters: &AckState) -> bool {
+        clusters.has_reply_to(self.clusters)
     }
 
     /// Envoy accepts clusters only when they are warm, so its word for the assignments comes first. A NACK of these
     /// clusters ends the wait: what was refused may never be asked for. One of others may stand for hours.
     pub(super) fn is_over(&self, now: Duration, clusters: &AckState, endpoints: &AckState) -> bool {
-        let answered = self.is_answered(clusters);
+        let is_replied_to = self.is_replied_to(clusters);
         let is_nacked = clusters.has_nacked(self.clusters);
-        let warm = answered && self.wanted.is_empty() && endpoints.has_answered(self.endpoints);
+        let warm =
+            is_replied_to && self.wanted.is_empty() && endpoints.has_reply_to(self.endpoints);
         now >= self.until || is_nacked || warm
     }
 }

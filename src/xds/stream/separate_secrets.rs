@@ -33,9 +33,9 @@ impl SeparateSecrets {
         let Ok(nonce) = request.nonce.parse::<u64>() else {
             return;
         };
-        let mut answered = self.sent.extract_if(.., |_, (sent, _)| *sent == nonce);
-        let answered = answered.next();
-        let Some((_, (_, secret))) = answered else {
+        let mut replied = self.sent.extract_if(.., |_, (sent, _)| *sent == nonce);
+        let replied = replied.next();
+        let Some((_, (_, secret))) = replied else {
             return;
         };
         match &request.error {
@@ -98,7 +98,7 @@ impl Stream {
 
     /// The next of those, where the client still wants it.
     pub(super) fn send_next_secret(&mut self) -> Option<Response> {
-        if self.separate_secrets.waiting.is_empty() || !self.ack_states.secrets.is_settled() {
+        if self.separate_secrets.waiting.is_empty() || !self.ack_states.secrets.has_all_replies() {
             return None;
         }
         let secrets = &self.subscriptions.secrets;

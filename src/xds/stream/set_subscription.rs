@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::message::{Client, NAME_BYTES, Protocol, Request, UNKNOWN_NAMES};
-use super::{Unmade, made};
+use super::{BuildPanic, catch_panic};
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
 
@@ -87,8 +87,8 @@ impl SetSubscription {
     }
 
     /// The resources that the client is to have.
-    pub(super) fn target(&self, kind: Type, view: &dyn View) -> Result<Arc<Set>, Unmade> {
-        made(|| {
+    pub(super) fn target(&self, kind: Type, view: &dyn View) -> Result<Arc<Set>, BuildPanic> {
+        catch_panic(|| {
             if self.wildcard {
                 return view.all(kind);
             }
@@ -120,7 +120,7 @@ impl SetSubscription {
                 self.sent = target;
                 true
             }
-            Ok(_) | Err(Unmade) => {
+            Ok(_) | Err(BuildPanic) => {
                 self.brought = version;
                 self.owed = self.is_subscribed();
                 false
@@ -174,7 +174,7 @@ impl SetSubscription {
         self.names = by_name(&names);
         let (mut unknown, mut forgotten) = (0, Vec::new());
         let has = request.initial.iter().filter_map(|(name, version)| {
-            let shared = made(|| view.name(request.kind, name)).ok().flatten();
+            let shared = catch_panic(|| view.name(request.kind, name)).ok().flatten();
             let name = match shared {
                 Some(shared) => shared,
                 None if unknown < UNKNOWN_NAMES && name.len() <= NAME_BYTES => {

@@ -7,8 +7,8 @@ use api::model::{ObjectRef, ServiceKey};
 
 use super::message::Nack;
 use super::sent_resources::SentResources;
-use super::standing_nacks::StandingNack;
-use super::{LastPush, PushScope, Stream, made};
+use super::unresolved_nacks::UnresolvedNack;
+use super::{LastPush, PushScope, Stream, catch_panic};
 use crate::resource_names::ResourceNames;
 use crate::version::Version;
 use crate::view::{Resource, Type};
@@ -120,14 +120,14 @@ impl Stream {
 
     /// Returns the rules of the resources that the NACK in [`Status`] rejects, sorted and without duplicates; of secrets, all NACKs.
     pub fn nacked_rules(&self, kind: Type) -> Vec<ObjectRef> {
-        let nacks = self.shown_nacks(kind).into_iter();
+        let nacks = self.reported_nacks(kind).into_iter();
         let rules: BTreeSet<_> = nacks.flat_map(|nack| nack.rules).collect();
         rules.into_iter().collect()
     }
 
     /// The first of these rules in words: `made by A, B`. Empty if there is none.
     pub fn nacked_rules_text(&self, kind: Type, most: usize) -> String {
-        let nacks = self.shown_nacks(kind);
+        let nacks = self.reported_nacks(kind);
         let is_named = nacks.iter().all(|nack| nack.is_named);
         let rules: BTreeSet<_> = nacks.into_iter().flat_map(|nack| nack.rules).collect();
         if rules.is_empty() {
@@ -139,7 +139,7 @@ impl Stream {
     }
 
     /// Looks for the resources of the newest NACK alone: of a nameless one all are candidates, and the event loop waits for it.
-    fn shown_nacks(&self, kind: Type) -> Vec<NackWithRules<'_>> {
+    fn reported_nacks(&self, kind: Type) -> Vec<NackWithRules<'_>> {
         if kind == Type::Secret {
             return self.nacks(kind);
         }
@@ -147,7 +147,7 @@ impl Stream {
         newest.map(|one| self.with_rules(kind, one)).collect()
     }
 
-    /// Standing NACKs of a type, the newest first. Of secrets, and in delta, there may be several.
+    /// Unresolved NACKs of a type, the newest first. Of secrets, and in delta, there may be several.
     ///
     /// Envoy's words for a message that breaks a constraint of its fields name none: then any rule may have caused it that
     /// had a part in a resource of the type.
@@ -174,7 +174,7 @@ impl Stream {
         all
     }
 
-    fn with_rules<'a>(&'a self, kind: Type, one: &'a StandingNack) -> NackWithRules<'a> {
+    fn with_rules<'a>(&'a self, kind: Type, one: &'a UnresolvedNack) -> NackWithRules<'a> {
         let nack = &one.nack;
         let rules = |all: &mut dyn Iterator<Item = &Arc<Resource>>| -> Vec<ObjectRef> {
             let rules: BTreeSet<_> = all.flat_map(|one| one.from.iter().cloned()).collect();
@@ -211,7 +211,7 @@ impl Stream {
         names: impl Iterator<Item = &'a str>,
     ) -> BTreeSet<ServiceKey> {
         let view = &self.views.rolling;
-        let of_names = names.flat_map(|name| made(|| view.services_of(kind, name)).ok());
+        let of_names = names.flat_map(|name| catch_panic(|| view.services_of(kind, name)).ok());
         of_names.flatten().collect()
     }
 

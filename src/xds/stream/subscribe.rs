@@ -6,7 +6,7 @@ use super::lookup::{AbsenceSignal, ResourceLookup, short};
 use super::message::{Fault, Protocol, Request};
 use super::set_subscription::sorted;
 use super::unknown_names::RequestedNames;
-use super::{Stream, made};
+use super::{Stream, catch_panic};
 use crate::version::Version;
 use crate::view::Type;
 
@@ -37,7 +37,7 @@ impl Stream {
             all: self.protocol == Protocol::StateOfTheWorld,
             signals_absence: absence != AbsenceSignal::Silence,
             is_subscribed: &|name| subscription.has(name),
-            is_there: &|name| !matches!(made(|| view.name(kind, name)), Ok(None)),
+            is_there: &|name| !matches!(catch_panic(|| view.name(kind, name)), Ok(None)),
         };
         let accepted = self.unknown.subscribe(kind, &asked)?;
         // A request without names means all that there is, but for a later one in delta: one name stays.

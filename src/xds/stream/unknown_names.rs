@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::message::{ANSWERED_BYTES, Fault, NAME_BYTES, UNKNOWN_NAMES};
+use super::message::{Fault, NAME_BYTES, OWED_BYTES, UNKNOWN_NAMES};
 use crate::version::Version;
 use crate::view::Type;
 
@@ -21,7 +21,7 @@ pub(super) struct UnknownNames([UnknownNamesOfType; 5]);
 struct UnknownNamesOfType {
     remembered: BTreeSet<Arc<str>>,
     /// Beyond the bound: the next response says that there is nothing of them.
-    unanswered: Vec<Arc<str>>,
+    owed: Vec<Arc<str>>,
     /// That response could not be made: its names go with the next one of the type.
     waits: bool,
     /// State of the world: all beyond the bound in the last request. Each acknowledgement has them once more.
@@ -102,7 +102,7 @@ impl UnknownNames {
         known.last = last.filter(|_| asked.all);
         if asked.all && !repeats {
             // This request stands in the place of the earlier one.
-            known.unanswered.clear();
+            known.owed.clear();
         }
         if beyond.is_empty() {
             return Ok(Cow::Borrowed(asked.names));
@@ -118,17 +118,17 @@ impl UnknownNames {
 
     /// The next response says that there is nothing of these. Returns false if they are too many: it says that of some.
     pub(super) fn answer(&mut self, kind: Type, names: &[&str]) -> bool {
-        let waiting = self.0.iter().flat_map(|one| &one.unanswered);
+        let waiting = self.0.iter().flat_map(|one| &one.owed);
         let mut total: usize = waiting.map(|name| size(name)).sum();
         let Some(known) = self.0.get_mut(Self::at(kind)) else {
             return false;
         };
         for name in names {
             total = total.saturating_add(size(name));
-            if total > ANSWERED_BYTES {
+            if total > OWED_BYTES {
                 return false;
             }
-            known.unanswered.push(Arc::from(*name));
+            known.owed.push(Arc::from(*name));
             known.waits = false;
         }
         true
@@ -137,7 +137,7 @@ impl UnknownNames {
     /// Returns true if a response is owed to names beyond the bound.
     pub(super) fn owes(&self, kind: Type) -> bool {
         let known = self.0.get(Self::at(kind));
-        known.is_some_and(|known| !known.unanswered.is_empty() && !known.waits)
+        known.is_some_and(|known| !known.owed.is_empty() && !known.waits)
     }
 
     /// Gives up a response that cannot be made: its names wait for another one.
@@ -153,9 +153,9 @@ impl UnknownNames {
     }
 
     /// The names beyond the bound that the next response speaks of.
-    pub(super) fn take_unanswered(&mut self, kind: Type) -> Vec<Arc<str>> {
+    pub(super) fn take_owed(&mut self, kind: Type) -> Vec<Arc<str>> {
         let known = self.0.get_mut(Self::at(kind));
-        known.map_or_else(Vec::new, |known| std::mem::take(&mut known.unanswered))
+        known.map_or_else(Vec::new, |known| std::mem::take(&mut known.owed))
     }
 
     /// Delta: these names are not asked for any more.
@@ -165,7 +165,7 @@ impl UnknownNames {
                 known.remembered.remove(*name);
             }
             let wanted = |name: &Arc<str>| names.binary_search(&&**name).is_err();
-            known.unanswered.retain(wanted);
+            known.owed.retain(wanted);
         }
     }
 }
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(subscribe(&mut unknown, Type::Route, &["y"], false), Ok(1));
         assert!(!unknown.owes(Type::Route));
         assert_eq!(subscribe(&mut unknown, Type::Route, &["z"], false), Ok(0));
-        assert_eq!(unknown.take_unanswered(Type::Route), ["z".into()]);
+        assert_eq!(unknown.take_owed(Type::Route), ["z".into()]);
         assert_eq!(
             subscribe(&mut unknown, Type::Route, &["z"], true),
             Ok(1),
@@ -242,16 +242,16 @@ mod tests {
         for expected in [500, 0, 0] {
             let known = subscribe(&mut unknown, Type::Endpoint, &all, true);
             assert_eq!(known, Ok(UNKNOWN_NAMES));
-            assert_eq!(unknown.take_unanswered(Type::Endpoint).len(), expected);
+            assert_eq!(unknown.take_owed(Type::Endpoint).len(), expected);
         }
         // Others are others, and whoever comes back is told again.
         let known = subscribe(&mut unknown, Type::Endpoint, &all[1..], true);
         assert_eq!(known, Ok(UNKNOWN_NAMES));
-        assert_eq!(unknown.take_unanswered(Type::Endpoint).len(), 499);
+        assert_eq!(unknown.take_owed(Type::Endpoint).len(), 499);
         subscribe(&mut unknown, Type::Endpoint, &refs(&first), true).unwrap();
         assert!(!unknown.owes(Type::Endpoint));
         subscribe(&mut unknown, Type::Endpoint, &all, true).unwrap();
-        assert_eq!(unknown.take_unanswered(Type::Endpoint).len(), 500);
+        assert_eq!(unknown.take_owed(Type::Endpoint).len(), 500);
     }
 
     #[test]
@@ -262,9 +262,9 @@ mod tests {
             subscribe(&mut unknown, kind, &refs(&many), false).unwrap();
             subscribe(&mut unknown, kind, &refs(&many), false).unwrap();
         }
-        let all = unknown.0.iter().flat_map(|one| &one.unanswered);
+        let all = unknown.0.iter().flat_map(|one| &one.owed);
         let total: usize = all.map(|name| size(name)).sum();
-        assert!(total <= ANSWERED_BYTES && total > ANSWERED_BYTES * 9 / 10);
+        assert!(total <= OWED_BYTES && total > OWED_BYTES * 9 / 10);
         assert!(!unknown.answer(
             Type::Cluster,
             &["one more, which is longer than what is left"; 2]

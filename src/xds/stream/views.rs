@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Lookup, Unmade, made};
+use super::{BuildPanic, Lookup, catch_panic};
 use crate::view::{Type, View};
 
 /// The views of the three moments.
@@ -29,7 +29,7 @@ impl Views {
             if asked.is_some_and(|asked| Arc::ptr_eq(asked, view)) {
                 continue;
             }
-            if let Some(resource) = made(|| view.get(kind, name))? {
+            if let Some(resource) = catch_panic(|| view.get(kind, name))? {
                 return Ok(Some(resource));
             }
             asked = Some(view);
@@ -38,9 +38,9 @@ impl Views {
     }
 
     /// The string that all share who have this name.
-    pub(super) fn name(&self, kind: Type, name: &str) -> Result<Option<Arc<str>>, Unmade> {
+    pub(super) fn name(&self, kind: Type, name: &str) -> Result<Option<Arc<str>>, BuildPanic> {
         for view in [&self.latest, &self.rolling, &self.published] {
-            if let Some(name) = made(|| view.name(kind, name))? {
+            if let Some(name) = catch_panic(|| view.name(kind, name))? {
                 return Ok(Some(name));
             }
         }

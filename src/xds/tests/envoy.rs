@@ -26,7 +26,7 @@ use xds::node::Dns;
 use xds::snapshot::Snapshot;
 use xds::view::Type;
 
-use self::batch::{Envoy, certificates};
+use self::batch::{EnvoyValidator, certificates};
 use self::support::bootstrap::bootstrap;
 
 /// Returns true if the line warns of the refresh of a cluster of names, in the form for Envoys that do not say that they know
@@ -40,7 +40,7 @@ fn is_known(line: &str) -> bool {
 const TOGETHER: usize = 40;
 
 /// Envoy's objections to each of these, by its name.
-fn refused(envoy: &mut Envoy, cases: &[(String, Vec<Bootstrap>)]) -> Vec<String> {
+fn refused(envoy: &mut EnvoyValidator, cases: &[(String, Vec<Bootstrap>)]) -> Vec<String> {
     let refused = cases
         .chunks(TOGETHER)
         .flat_map(|cases| envoy.refused(cases));
@@ -72,7 +72,7 @@ fn envoy_takes_what_every_kind_of_proxy_is_given() {
                 (format!("{}, {dns:?}", row.name), vec![bootstrap(&*view)])
             });
         let cases: Vec<_> = cases.collect();
-        let mut envoy = Envoy::new(directory.path()).silent_but(known);
+        let mut envoy = EnvoyValidator::new(directory.path()).silent_but(known);
         failed.extend(refused(&mut envoy, &cases));
         runs += envoy.runs;
     }
@@ -95,7 +95,7 @@ fn envoy_takes_whatever_the_rules_let_through() {
         Some((format!("{kind} {beginning}"), all))
     });
     let cases: Vec<_> = cases.collect();
-    let mut envoy = Envoy::new(directory.path());
+    let mut envoy = EnvoyValidator::new(directory.path());
     let wrong = refused(&mut envoy, &cases);
     println!("{} rules, {} starts of Envoy", cases.len(), envoy.runs);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -117,7 +117,7 @@ fn the_search_finds_one_refused_resource_among_many() {
             )
         })
         .collect();
-    let mut envoy = Envoy::new(directory.path());
+    let mut envoy = EnvoyValidator::new(directory.path());
     assert_eq!(refused(&mut envoy, &cases), [""; 0]);
     let resources = cases[3].1[0].static_resources.as_mut().unwrap();
     let mut twin = resources.listeners[0].clone();
@@ -260,7 +260,7 @@ fn envoy_refuses_what_lacks_a_part_and_nothing_else() {
         all.push((text, vec![bootstrap]));
     }
     let directory = tempfile::tempdir().unwrap();
-    let mut envoy = Envoy::new(directory.path());
+    let mut envoy = EnvoyValidator::new(directory.path());
     let refused = envoy.refused(&all).into_iter();
     let mut refused: Vec<_> = refused.map(|(case, _)| case).collect();
     refused.sort();

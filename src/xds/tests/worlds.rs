@@ -366,15 +366,17 @@ proptest! {
     ) {
         let mut seeds = last_of_each(seeds);
         let before = Snapshot::new(world(&seeds, mesh), settings());
-        let earlier: Vec<_> = proxies().iter().map(|node| everything(&*before.view(node))).collect();
+        let nodes = proxies();
+        let views: Vec<_> = nodes.iter().map(|node| before.view(node)).collect();
+        let earlier: Vec<_> = views.iter().map(|view| everything(&**view)).collect();
         let at = at % seeds.len();
         seeds[at].endpoints = endpoints;
         let changed = format!("s{}.demo.svc.cluster.local", seeds[at].name);
         let hosts = BTreeSet::from([Arc::from(changed.as_str())]);
         let next = before.next(world(&seeds, mesh), Some(&hosts), None);
         let fresh = Snapshot::new(world(&seeds, mesh), settings());
-        for (node, earlier) in proxies().iter().zip(earlier) {
-            let after = everything(&*next.snapshot.view(node));
+        for ((node, view), earlier) in nodes.iter().zip(&views).zip(earlier) {
+            let after = everything(&*next.snapshot.view_after(view, node));
             prop_assert_eq!(bytes(&after), bytes(&everything(&*fresh.view(node))), "{:?}", node);
             // Whoever did not change and has no address that moved, holds what he held.
             let moved = node.addresses.iter().any(|address| next.moved.contains(address));

@@ -33,7 +33,7 @@ const READERS: &[(&str, Readers)] = &[
             ("xds/rules/virtual_service/action.rs", "mirrored"),
             ("xds/rules/virtual_service/filters.rs", "of_route"),
             ("xds/rules/virtual_service/filters.rs", "add"),
-            ("xds/scope/delegates.rs", ""),
+            ("xds/scope/virtual_service_delegates.rs", ""),
         ],
     ),
     ("TCPRoute", CONNECTIONS),
@@ -91,12 +91,12 @@ const READERS: &[(&str, Readers)] = &[
         "Destination",
         &[
             ("xds/rules/virtual_service.rs", "destination"),
-            ("xds/scope/hosts_alone.rs", "written_port"),
+            ("xds/scope/virtual_service_hosts.rs", "destination_port"),
         ],
     ),
     (
         "PortSelector",
-        &[("xds/scope/hosts_alone.rs", "written_port")],
+        &[("xds/scope/virtual_service_hosts.rs", "destination_port")],
     ),
     (
         "CorsPolicy",
@@ -111,7 +111,10 @@ const READERS: &[(&str, Readers)] = &[
         &[("xds/rules/virtual_service/filters.rs", "mutations")],
     ),
     ("Percent", &[("xds/rules/virtual_service/percent.rs", "")]),
-    ("Delegate", &[("xds/scope/delegates.rs", "")]),
+    (
+        "Delegate",
+        &[("xds/scope/virtual_service_delegates.rs", "")],
+    ),
     (
         "HTTPDirectResponse",
         &[("xds/rules/virtual_service/action.rs", "direct_response")],
@@ -164,7 +167,7 @@ const READERS: &[(&str, Readers)] = &[
     (
         "LoadBalancerSettings.ConsistentHashLB",
         &[
-            ("xds/rules/destination_rule/balancer.rs", "balance"),
+            ("xds/rules/destination_rule/balancer.rs", "consistent_hash"),
             ("xds/rules/destination_rule/balancer.rs", "hash_policy"),
         ],
     ),
@@ -178,11 +181,11 @@ const READERS: &[(&str, Readers)] = &[
     ),
     (
         "LoadBalancerSettings.ConsistentHashLB.RingHash",
-        &[("xds/rules/destination_rule/balancer.rs", "balance")],
+        &[("xds/rules/destination_rule/balancer.rs", "consistent_hash")],
     ),
     (
         "LoadBalancerSettings.ConsistentHashLB.MagLev",
-        &[("xds/rules/destination_rule/balancer.rs", "balance")],
+        &[("xds/rules/destination_rule/balancer.rs", "consistent_hash")],
     ),
     (
         "LocalityLoadBalancerSetting",
@@ -250,7 +253,7 @@ const READERS: &[(&str, Readers)] = &[
             ("xds/common/tls.rs", "of_names"),
             ("xds/common/tls.rs", "to_service"),
             ("xds/rules/destination_rule/credentials.rs", ""),
-            ("xds/rules/destination_rule/tls.rs", "secure"),
+            ("xds/rules/destination_rule/tls.rs", ""),
         ],
     ),
     (
@@ -287,15 +290,15 @@ const READERS: &[(&str, Readers)] = &[
     (
         "Sidecar",
         &[
-            ("xds/resources/ingress.rs", ""),
+            ("xds/resources/sidecar_ingress.rs", ""),
             ("xds/scope/sidecar.rs", ""),
             ("xds/scope/visibility.rs", ""),
-            ("xds/snapshot/proxy.rs", "add_pool"),
+            ("xds/snapshot/proxy_inputs.rs", "add_pool"),
         ],
     ),
     (
         "IstioIngressListener",
-        &[("xds/resources/ingress.rs", "inbound_port")],
+        &[("xds/resources/sidecar_ingress.rs", "inbound_port")],
     ),
     (
         "IstioEgressListener",
@@ -307,7 +310,7 @@ const READERS: &[(&str, Readers)] = &[
     (
         "SidecarPort",
         &[
-            ("xds/resources/ingress.rs", "inbound_port"),
+            ("xds/resources/sidecar_ingress.rs", "inbound_port"),
             ("xds/scope/sidecar.rs", "new"),
         ],
     ),

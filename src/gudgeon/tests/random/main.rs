@@ -47,7 +47,7 @@ use xds::settings::Settings;
 use xds::snapshot::Snapshot;
 use xds::view::{Resource, Type, View};
 
-use self::batch::{Envoy, certificates};
+use self::batch::{EnvoyValidator, certificates};
 use self::generate::{Generator, Rng, is_valid};
 
 /// Meshes in the usual run, and those that Envoy reads at once.
@@ -393,7 +393,7 @@ fn envoy_takes_random_rules_that_are_valid() {
     certificates(directory.path());
     let path = directory.path().to_str().unwrap();
     let (first, count) = (asked("RANDOM_SEED", 1), asked("RANDOM_CASES", CASES));
-    let mut envoy = Envoy::new(directory.path());
+    let mut envoy = EnvoyValidator::new(directory.path());
     let (mut refused, mut rules) = (Vec::new(), 0);
     let mut parts: BTreeMap<&str, usize> = PARTS.iter().map(|part| (*part, 0)).collect();
     let seeds: Vec<u64> = (first..first + count).collect();
@@ -460,7 +460,7 @@ fn the_search_finds_a_refused_resource_among_many() {
     let mut cases: Vec<_> = (1..=5)
         .map(|seed| (seed, bootstraps(seed, &objects(seed, path), path)))
         .collect();
-    let mut envoy = Envoy::new(directory.path());
+    let mut envoy = EnvoyValidator::new(directory.path());
     assert_eq!(envoy.refused(&cases), []);
     let resources = cases[3].1[1].static_resources.as_mut().unwrap();
     resources.clusters[2].lb_policy = 77;

@@ -119,13 +119,13 @@ pub(crate) fn sniffed(matching: &Match, http: Filter, tcp: Vec<Filter>) -> Vec<F
 #[derive(Debug, Default)]
 pub(crate) struct ChainConditions {
     /// `None`: a service, or a server itself.
-    holders: BTreeMap<String, Option<ObjectRef>>,
+    owners: BTreeMap<String, Option<ObjectRef>>,
 }
 
 impl ChainConditions {
     /// Returns true if nobody had the conditions, which are the rule's from now on.
-    pub(crate) fn claim(&mut self, key: String, rule: Option<&ObjectRef>) -> bool {
-        match self.holders.entry(key) {
+    pub(crate) fn reserve(&mut self, key: String, rule: Option<&ObjectRef>) -> bool {
+        match self.owners.entry(key) {
             Entry::Vacant(entry) => {
                 entry.insert(rule.cloned());
                 true
@@ -136,21 +136,21 @@ impl ChainConditions {
 
     /// The other rule that has the conditions.
     fn rival(&self, key: &str, rule: &ObjectRef) -> Option<&ObjectRef> {
-        let holder = self.holders.get(key)?.as_ref();
-        holder.filter(|holder| *holder != rule)
+        let owner = self.owners.get(key)?.as_ref();
+        owner.filter(|owner| *owner != rule)
     }
 
     pub(crate) fn contain(&self, key: &str) -> bool {
-        self.holders.contains_key(key)
+        self.owners.contains_key(key)
     }
 
     pub(crate) fn release(&mut self, key: &str) {
-        self.holders.remove(key);
+        self.owners.remove(key);
     }
 }
 
 /// The conditions of a listener while one rule takes its part of them.
-pub(crate) struct Claims<'a> {
+pub(crate) struct Reservation<'a> {
     conditions: &'a mut ChainConditions,
     rule: &'a ObjectRef,
     taken: Vec<String>,
@@ -158,7 +158,7 @@ pub(crate) struct Claims<'a> {
     winner: Option<ObjectRef>,
 }
 
-impl<'a> Claims<'a> {
+impl<'a> Reservation<'a> {
     pub(crate) const fn new(conditions: &'a mut ChainConditions, rule: &'a ObjectRef) -> Self {
         Self {
             conditions,
@@ -168,8 +168,8 @@ impl<'a> Claims<'a> {
         }
     }
 
-    fn claim(&mut self, key: String) -> bool {
-        if self.conditions.claim(key.clone(), Some(self.rule)) {
+    fn reserve(&mut self, key: String) -> bool {
+        if self.conditions.reserve(key.clone(), Some(self.rule)) {
             self.taken.push(key);
             return true;
         }
@@ -207,7 +207,7 @@ pub(crate) fn key(range: Option<&Network>, name: &str, source: Option<&Network>)
 pub(crate) fn of_target(
     target: &ConnectionMatch,
     families: Families,
-    claims: &mut Claims<'_>,
+    reservation: &mut Reservation<'_>,
 ) -> Vec<Match> {
     let mut ranges: Vec<Option<Network>> = target.ranges.iter().copied().map(Some).collect();
     ranges.retain(|range| range.is_none_or(|range| families.has(range.first())));
@@ -222,7 +222,7 @@ pub(crate) fn of_target(
         let any = target.names.is_empty().then_some("");
         let new = names
             .chain(any)
-            .filter(|name| claims.claim(key(range.as_ref(), name, target.source.as_ref())));
+            .filter(|name| reservation.reserve(key(range.as_ref(), name, target.source.as_ref())));
         let new: Vec<String> = new.map(str::to_owned).collect();
         if !new.is_empty() {
             groups.entry(new).or_default().extend(range);

@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::core::v3::{TrafficDirection, TransportSocket
 use envoy_types::pb::envoy::config::listener::v3::{Filter, Listener};
 use prost::Message;
 
-use super::chain::{self, ChainConditions, Claims, Match};
+use super::chain::{self, ChainConditions, Match, Reservation};
 use super::ranges::{self, OwnedChain};
 use super::{Frame, Inspect, ListenAddress, name};
 use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG, TOO_LARGE};
@@ -298,17 +298,17 @@ impl RouterParameters<'_> {
         let of_socket = socket.map_or(0, Message::encoded_len);
         let bytes = policies.sum::<usize>().saturating_add(of_socket);
         let mut from = Vec::new();
-        let mut claims = Claims::new(&mut made.matched, &rule.from);
+        let mut reservation = Reservation::new(&mut made.matched, &rule.from);
         let mut chains: Vec<OwnedChain> = Vec::new();
         for target in targets {
-            let matches = chain::of_target(target, self.proxy.families, &mut claims);
+            let matches = chain::of_target(target, self.proxy.families, &mut reservation);
             let stat_prefix = target.to.first().map_or(BLACK_HOLE, |(name, _)| name);
             let own = (self.mesh, self.rules);
             let carry = filters::tcp_to(own, stat_prefix, &target.to, &mut from);
             for matching in matches {
                 let Some(left) = room.checked_sub(bytes) else {
                     // A rule without room leaves none of its names behind: younger rules may have them.
-                    claims.release();
+                    reservation.release();
                     return None;
                 };
                 *room = left;
@@ -322,7 +322,7 @@ impl RouterParameters<'_> {
                 chains.push(OwnedChain::of(&rule.from, chain));
             }
         }
-        made.lost.extend(claims.conflict(&server.called()));
+        made.lost.extend(reservation.conflict(&server.called()));
         made.chains.extend(chains);
         made.from.extend(from);
         Some(())
@@ -368,7 +368,7 @@ impl RouterFilterChains {
         if is_any {
             names.push(String::new());
         }
-        names.retain(|name| self.matched.claim(chain::key(None, name, None), None));
+        names.retain(|name| self.matched.reserve(chain::key(None, name, None), None));
         if names.is_empty() {
             return Err("an older server has all of its hosts".to_owned());
         }

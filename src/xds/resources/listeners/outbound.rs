@@ -57,7 +57,7 @@ enum CatchAll {
 /// One port of all addresses.
 #[derive(Default)]
 struct SharedPort {
-    claim: Option<CatchAll>,
+    catch_all: Option<CatchAll>,
     chains: Vec<OwnedChain>,
     /// Conditions of its chains: Envoy refuses two with the same.
     matched: ChainConditions,
@@ -70,7 +70,7 @@ struct SharedPort {
     /// Requests of ranges have the routes of the port.
     routed: bool,
     /// Addresses of services with requests that no range has left to them yet; `None`: nobody asked.
-    unclaimed: Option<OfPort>,
+    unreserved: Option<OfPort>,
 }
 
 /// Addresses of the endpoints of a headless service's port.
@@ -255,7 +255,7 @@ impl Builder<'_> {
         // Where it may not have all connections to its port it has those to its own addresses.
         let has_own = service_port.is_plain_on_https && !self.wildcard.for_all;
         if protocol.is_http() && !(has_own && self.has_address(service_port)) {
-            return self.claim_http(service_port);
+            return self.reserve_for_http(service_port);
         }
         if self.wildcard.for_all {
             return self.without_address(service_port);
@@ -313,7 +313,7 @@ impl Builder<'_> {
         if service_port.protocol.has_server_name() {
             self.server_name(service_port);
         } else {
-            self.claim_connections(service_port);
+            self.reserve_for_connections(service_port);
         }
     }
 
@@ -324,31 +324,31 @@ impl Builder<'_> {
         self.lost.add(0, conflict);
     }
 
-    fn claim_http(&mut self, service_port: &Arc<ServicePort>) {
+    fn reserve_for_http(&mut self, service_port: &Arc<ServicePort>) {
         if !self.may_have_all(service_port) {
             return;
         }
         let port = service_port.port.number;
         let shared = self.shared.entry(port).or_default();
-        match &shared.claim {
+        match &shared.catch_all {
             Some(CatchAll::Tcp(winner)) => {
                 let why = format!("{} is older", winner.authority());
                 self.lose(HTTP_OVER_TCP, service_port, port, &why);
                 return;
             }
             Some(CatchAll::Http | CatchAll::Auto(_)) => {}
-            None => shared.claim = Some(CatchAll::Http),
+            None => shared.catch_all = Some(CatchAll::Http),
         }
         shared.is_for(service_port);
         shared.grpc_web |= service_port.protocol == Protocol::GrpcWeb;
     }
 
-    /// Claims the connections to a port that is TCP, or may be.
-    fn claim_connections(&mut self, service_port: &Arc<ServicePort>) {
+    /// Reserves the connections to a port that is TCP, or may be.
+    fn reserve_for_connections(&mut self, service_port: &Arc<ServicePort>) {
         let port = service_port.port.number;
         let shared = self.shared.entry(port).or_default();
         let auto = service_port.protocol.is_auto();
-        match &shared.claim {
+        match &shared.catch_all {
             Some(CatchAll::Http) => {
                 self.lose(
                     TCP_OVER_HTTP,
@@ -364,8 +364,8 @@ impl Builder<'_> {
                 self.lose(TCP_OVER_TCP, service_port, port, &why);
             }
             None => {
-                let claim = if auto { CatchAll::Auto } else { CatchAll::Tcp };
-                shared.claim = Some(claim(service_port.clone()));
+                let catch_all = if auto { CatchAll::Auto } else { CatchAll::Tcp };
+                shared.catch_all = Some(catch_all(service_port.clone()));
                 shared.is_for(service_port);
             }
         }
@@ -394,7 +394,7 @@ impl Builder<'_> {
         let mut from = Vec::new();
         let filter = self.tcp(service_port, None, &mut from);
         let shared = self.shared.entry(port).or_default();
-        if shared.matched.claim(key(None, &host, None), None) {
+        if shared.matched.reserve(key(None, &host, None), None) {
             shared.inspect.tls = true;
             shared.is_for(service_port);
             shared.from.extend(from);
@@ -448,7 +448,7 @@ impl Builder<'_> {
         }
         let tcp = self.tcp(service_port, rest.as_deref(), &mut from);
         let shared = self.shared.entry(port).or_default();
-        own.retain(|range| shared.matched.claim(key(Some(range), "", None), None));
+        own.retain(|range| shared.matched.reserve(key(Some(range), "", None), None));
         if own.len() < ranges.len() {
             let why = "connections to a range of it go elsewhere already";
             self.lose(TCP_OVER_TCP, service_port, port, why);

@@ -318,8 +318,9 @@ fn without_left_out(
     let mut chain = owned.chain;
     if ranges.iter().any(|range| left_out.contains(range)) {
         let matching = chain.filter_chain_match.as_mut()?;
-        let is_kept = |range: &CidrRange| network(range).is_none_or(|one| !left_out.contains(&one));
-        matching.prefix_ranges.retain(is_kept);
+        let is_included =
+            |range: &CidrRange| network(range).is_none_or(|one| !left_out.contains(&one));
+        matching.prefix_ranges.retain(is_included);
         (!matching.prefix_ranges.is_empty()).then_some(())?;
     }
     Some(chain)
@@ -521,7 +522,7 @@ mod tests {
 
     #[test]
     fn ranges_cost_linear_work() {
-        let looks = |count: usize, names: usize, nested: bool| {
+        let comparisons = |count: usize, names: usize, nested: bool| {
             let ranges: Vec<_> = (0..count)
                 .map(|at| match nested {
                     true => format!("fd00:{:x}::/{}", at / 50, 32 + at % 50),
@@ -536,12 +537,12 @@ mod tests {
             steps(|| drop(complete(chains, &mut whole_room())))
         };
         for nested in [false, true] {
-            let some = looks(500, 0, nested);
-            let more = looks(1000, 0, nested);
+            let some = comparisons(500, 0, nested);
+            let more = comparisons(1000, 0, nested);
             assert!(more <= 2 * some + 10, "{nested}: {some} {more}");
         }
         // A hostile square ends where the room does.
-        let square = looks(4_000, 4_000, false);
+        let square = comparisons(4_000, 4_000, false);
         assert!(square < 200_000, "{square}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use api::model::ObjectRef;
@@ -134,68 +135,94 @@ impl RoutesBuilder<'_> {
                 self.give_up(rule, &server.called());
                 continue;
             }
-            for host in rule.hosts() {
-                // Names count, too: a rule may have any number of hosts.
-                let room = self.room(rule);
-                if room == 0 {
-                    break;
-                }
-                let mut left = room;
-                let common = server.hosts.common(host, rule.namespace(), &mut left);
-                self.spend(rule, room - left);
-                let Some(common) = common else {
-                    self.give_up(rule, host);
-                    break;
-                };
-                for common in common {
-                    let older = hosts.older(&common, (at, server)).cloned();
-                    // A rule that names the older server's Gateway as well has the host by that one.
-                    if let Some(older) = older.as_ref()
-                        && !hosts.has_rule(&common, &rule.from)
-                    {
-                        let what = format!("the routes of {} for {common}", rule.from);
-                        self.lose_to(older, server, Some(&**rule), (&common, &what));
-                        continue;
-                    }
-                    let redirects = server.redirects() && older.is_none();
-                    let known = hosts.get(common.clone(), server);
-                    // Two servers may have the same host, one of them by a wildcard.
-                    let by = known.by.entry(rule.from.clone()).or_default();
-                    if !by.insert((server.from().clone(), server.number)) {
-                        continue;
-                    }
-                    let again = by.len() > 1;
-                    let context = self.at(server.number, server.from());
-                    let operation = operation(&common, server.number);
-                    let Some(routes) = self.routes(rule, &operation, &context) else {
-                        // There is no room, or nothing of it is for this port.
-                        break;
-                    };
-                    known.redirects |= redirects;
-                    for route in routes {
-                        if again && known.routes.contains(&route) {
-                            continue;
-                        }
-                        let left_out = known.add(route, &rule.from);
-                        let left_out = left_out.filter(|first| **first != rule.from);
-                        let Some(left_out) = left_out else {
-                            continue;
-                        };
-                        self.conflicts.push(DUPLICATE_DOMAIN, Some(&rule.from), || {
-                            let message = format!(
-                                "the route of {} for all requests to {common} is left out: {left_out} has one",
-                                rule.from
-                            );
-                            (common.clone(), message)
-                        });
-                    }
-                    known.owned_by(server);
-                }
-            }
+            self.add_rule((at, server), rule, hosts);
         }
         if server.redirects() {
             self.add_redirects((at, server), hosts);
         }
+    }
+
+    /// Adds the routes of a rule for the hosts that it has in common with a server.
+    fn add_rule(
+        &mut self,
+        (at, server): (usize, &Serving),
+        rule: &Rule<VirtualService>,
+        hosts: &mut GatewayHosts<'_>,
+    ) {
+        for host in rule.hosts() {
+            // Names count, too: a rule may have any number of hosts.
+            let room = self.room(rule);
+            if room == 0 {
+                return;
+            }
+            let mut left = room;
+            let common = server.hosts.common(host, rule.namespace(), &mut left);
+            self.spend(rule, room - left);
+            let Some(common) = common else {
+                return self.give_up(rule, host);
+            };
+            for common in common {
+                if self.add_host((at, server), rule, &common, hosts).is_break() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Adds the routes of a rule for one host of a server. Breaks where there is no room for them, or nothing of the rule is for
+    /// the server's port.
+    fn add_host(
+        &mut self,
+        (at, server): (usize, &Serving),
+        rule: &Rule<VirtualService>,
+        host: &str,
+        hosts: &mut GatewayHosts<'_>,
+    ) -> ControlFlow<()> {
+        let older = hosts.older(host, (at, server)).cloned();
+        // A rule that names the older server's Gateway as well has the host by that one.
+        if let Some(older) = older.as_ref()
+            && !hosts.has_rule(host, &rule.from)
+        {
+            let what = format!("the routes of {} for {host}", rule.from);
+            self.lose_to(older, server, Some(rule), (host, &what));
+            return ControlFlow::Continue(());
+        }
+        let redirects = server.redirects() && older.is_none();
+        let known = hosts.get(host.to_owned(), server);
+        // Two servers may have the same host, one of them by a wildcard.
+        let by = known.by.entry(rule.from.clone()).or_default();
+        if !by.insert((server.from().clone(), server.number)) {
+            return ControlFlow::Continue(());
+        }
+        let again = by.len() > 1;
+        let context = self.at(server.number, server.from());
+        let operation = operation(host, server.number);
+        let Some(routes) = self.routes(rule, &operation, &context) else {
+            return ControlFlow::Break(());
+        };
+        known.redirects |= redirects;
+        for route in routes {
+            if again && known.routes.contains(&route) {
+                continue;
+            }
+            let first = known.add(route, &rule.from);
+            if let Some(first) = first.filter(|first| **first != rule.from) {
+                self.lose_catch_all(rule, host, first);
+            }
+        }
+        known.owned_by(server);
+        ControlFlow::Continue(())
+    }
+
+    /// Reports that the host has a route for all requests already.
+    fn lose_catch_all(&mut self, rule: &Rule<VirtualService>, host: &str, first: &ObjectRef) {
+        self.conflicts.push(DUPLICATE_DOMAIN, Some(&rule.from), || {
+            let message = format!(
+                "the route of {} for all requests to {host} is left out: {first} has one",
+                rule.from
+            );
+            (host.to_owned(), message)
+        });
     }
 
     /// Drops hosts that a narrower server has which requires certificates. A rule that is bound to that one, too, has its routes

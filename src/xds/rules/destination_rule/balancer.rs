@@ -1,10 +1,10 @@
 //! Load balancing over the endpoints of a cluster.
 
 use api::config::discovery_notes::{is_cookie_attribute, is_header_name, is_table, largest_ring};
-use api::istio::networking::v1alpha3::load_balancer_settings::SimpleLb;
 use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::{
     HashAlgorithm, HashKey, http_cookie::Attribute,
 };
+use api::istio::networking::v1alpha3::load_balancer_settings::{ConsistentHashLb, SimpleLb};
 use api::istio::networking::v1alpha3::{LoadBalancerSettings, ZoneAwareLoadBalancerSetting};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
@@ -55,10 +55,16 @@ pub(super) fn balance(
     if !grpc && let Some(slow_start) = policy.balancer.and_then(slow_start) {
         cluster.lb_config = warming(cluster.lb_policy(), slow_start);
     }
-    let Some(hash) = policy.consistent_hash() else {
-        return;
-    };
-    let (kind, config) = match &hash.hash_algorithm {
+    if let Some(hash) = policy.consistent_hash() {
+        let (kind, config) = consistent_hash(hash, clusters, grpc);
+        cluster.lb_policy = kind.into();
+        cluster.lb_config = Some(config);
+    }
+}
+
+/// The table or the ring of a consistent hash.
+fn consistent_hash(hash: &ConsistentHashLb, clusters: usize, grpc: bool) -> (LbPolicy, LbConfig) {
+    let written = match &hash.hash_algorithm {
         Some(HashAlgorithm::Maglev(maglev)) if !grpc => {
             let size = Some(maglev.table_size);
             // A table beyond the share of the service's clusters is as large as Envoy's own.
@@ -66,28 +72,22 @@ pub(super) fn balance(
             let config = MaglevLbConfig {
                 table_size: size.map(|value| UInt64Value { value }),
             };
-            (LbPolicy::Maglev, LbConfig::MaglevLbConfig(config))
+            return (LbPolicy::Maglev, LbConfig::MaglevLbConfig(config));
         }
-        ring => {
-            let written = match ring {
-                Some(HashAlgorithm::RingHash(ring)) => ring.minimum_ring_size,
-                Some(HashAlgorithm::Maglev(_)) | None => hash.minimum_ring_size,
-            };
-            let size = if written > 0 { written } else { SMALLEST_RING };
-            let largest = largest_ring(clusters);
-            let config = RingHashLbConfig {
-                minimum_ring_size: Some(UInt64Value {
-                    value: size.min(largest),
-                }),
-                // An endpoint that weighs little has its place in it, too, however large it becomes by that.
-                maximum_ring_size: Some(UInt64Value { value: largest }),
-                ..RingHashLbConfig::default()
-            };
-            (LbPolicy::RingHash, LbConfig::RingHashLbConfig(config))
-        }
+        Some(HashAlgorithm::RingHash(ring)) => ring.minimum_ring_size,
+        Some(HashAlgorithm::Maglev(_)) | None => hash.minimum_ring_size,
     };
-    cluster.lb_policy = kind.into();
-    cluster.lb_config = Some(config);
+    let size = if written > 0 { written } else { SMALLEST_RING };
+    let largest = largest_ring(clusters);
+    let config = RingHashLbConfig {
+        minimum_ring_size: Some(UInt64Value {
+            value: size.min(largest),
+        }),
+        // An endpoint that weighs little has its place in it, too, however large it becomes by that.
+        maximum_ring_size: Some(UInt64Value { value: largest }),
+        ..RingHashLbConfig::default()
+    };
+    (LbPolicy::RingHash, LbConfig::RingHashLbConfig(config))
 }
 
 /// A proxy whose bootstrap names the cluster that it is itself in balances zones by this; others take it and do not.

@@ -6,8 +6,8 @@ use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use api::istio::networking::v1alpha3::traffic_policy::{ProxyProtocol, proxy_protocol};
 use api::model::Registry;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
-use envoy_types::pb::envoy::config::core::v3::UpstreamHttpProtocolOptions;
 use envoy_types::pb::envoy::config::core::v3::proxy_protocol_config::Version;
+use envoy_types::pb::envoy::config::core::v3::{TransportSocket, UpstreamHttpProtocolOptions};
 
 use super::Purpose;
 use super::credentials::{self, NamedSecrets, client_files};
@@ -32,60 +32,66 @@ pub(super) fn secure(
     parts.cluster.transport_socket_matches.clear();
     parts.cluster.transport_socket = match written.mode() {
         TlSmode::Disable => None,
-        TlSmode::IstioMutual => {
-            let own = Some(&written.sni).filter(|name| !name.is_empty() && is_sni(name));
-            let of_mesh = || tls::server_name(purpose.port, purpose.subset, purpose.host);
-            let sni = own.cloned().unwrap_or_else(of_mesh);
-            let accounts: Vec<&str> = if written.subject_alt_names.is_empty() {
-                purpose.accounts.iter().map(|account| &**account).collect()
-            } else {
-                written
-                    .subject_alt_names
-                    .iter()
-                    .map(String::as_str)
-                    .collect()
-            };
-            Some(if purpose.grpc {
-                tls::mutual_of_provider(sni, &accounts)
-            } else {
-                tls::mutual(purpose.files, sni, &accounts, purpose.oldest_tls)
-            })
-        }
+        TlSmode::IstioMutual => Some(mutual(written, purpose)),
         TlSmode::Simple | TlSmode::Mutual => {
             let mut written = with_names_of_entry(written, purpose);
             // Envoy refuses the whole cluster for it.
             if !is_sni(&written.sni) {
                 written.sni.clear();
             }
-            let alpn: &[&str] = if parts.http.as_ref().is_some_and(is_http2) {
-                &["h2"]
-            } else {
-                &[]
-            };
+            let speaks_http2 = parts.http.as_ref().is_some_and(is_http2);
             if written.sni.is_empty() && !purpose.grpc {
                 name_by_host(parts, &written);
             }
-            let (pair, root) = client_files(&written);
-            Some(if purpose.grpc {
-                let compares = !written.subject_alt_names.is_empty();
-                let root = match &*written.ca_certificates {
-                    "" | SYSTEM if !compares => Root::OfGrpc,
-                    "" | SYSTEM => Root::File(SYSTEM_ROOTS),
-                    root => Root::File(root),
-                };
-                let pair = pair.map(|pair| (pair.chain, pair.key));
-                tls::service(&written, pair, root, alpn)
-            } else {
-                let names = by_name.unwrap_or_else(|| NamedSecrets {
-                    pair: pair.map(|pair| pair.name()),
-                    root: root.map(|root| root.name()),
-                });
-                let timeout = purpose.initial_fetch_timeout;
-                tls::service_by_name(&written, &names.pair, &names.root, timeout, alpn)
-            })
+            Some(of_service(&written, purpose, by_name, speaks_http2))
         }
     };
     Ok(())
+}
+
+/// The mesh's mutual TLS, with the names that a rule sets.
+fn mutual(written: &ClientTlsSettings, purpose: &Purpose<'_>) -> TransportSocket {
+    let own = Some(&written.sni).filter(|name| !name.is_empty() && is_sni(name));
+    let of_mesh = || tls::server_name(purpose.port, purpose.subset, purpose.host);
+    let sni = own.cloned().unwrap_or_else(of_mesh);
+    let accounts: Vec<&str> = if written.subject_alt_names.is_empty() {
+        purpose.accounts.iter().map(|account| &**account).collect()
+    } else {
+        let names = written.subject_alt_names.iter();
+        names.map(String::as_str).collect()
+    };
+    if purpose.grpc {
+        tls::mutual_of_provider(sni, &accounts)
+    } else {
+        tls::mutual(purpose.files, sni, &accounts, purpose.oldest_tls)
+    }
+}
+
+/// TLS of a service that has certificates of its own.
+fn of_service(
+    written: &ClientTlsSettings,
+    purpose: &Purpose<'_>,
+    by_name: Option<NamedSecrets>,
+    speaks_http2: bool,
+) -> TransportSocket {
+    let alpn: &[&str] = if speaks_http2 { &["h2"] } else { &[] };
+    let (pair, root) = client_files(written);
+    if purpose.grpc {
+        let compares = !written.subject_alt_names.is_empty();
+        let root = match &*written.ca_certificates {
+            "" | SYSTEM if !compares => Root::OfGrpc,
+            "" | SYSTEM => Root::File(SYSTEM_ROOTS),
+            root => Root::File(root),
+        };
+        let pair = pair.map(|pair| (pair.chain, pair.key));
+        return tls::service(written, pair, root, alpn);
+    }
+    let names = by_name.unwrap_or_else(|| NamedSecrets {
+        pair: pair.map(|pair| pair.name()),
+        root: root.map(|root| root.name()),
+    });
+    let timeout = purpose.initial_fetch_timeout;
+    tls::service_by_name(written, &names.pair, &names.root, timeout, alpn)
 }
 
 /// As in Istio, the names that a ServiceEntry lists are those of its servers, unless the rule lists others.

@@ -7,7 +7,7 @@ use api::names::canonical_host;
 
 use crate::common::steps::step;
 use crate::scope::patterns;
-use crate::scope::route_limits::HostNames;
+use crate::scope::virtual_service_limits::HostNames;
 
 /// Namespaces whose rules may have a host; empty: all.
 type Namespaces = Vec<Arc<str>>;

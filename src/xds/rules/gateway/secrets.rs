@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::model::{Credential, Credentials, ROOT_SUFFIX};
+use api::model::{
+    ClusterId, Configured, Credential, Credentials, Labels, ROOT_SUFFIX, World, selects,
+};
 use api::networking::server_tls_settings::TlSmode;
 use api::networking::{Gateway, ServerTlsSettings};
 
@@ -62,6 +64,26 @@ pub(crate) fn named(gateway: &Gateway, namespace: &str) -> BTreeSet<String> {
     });
     all.filter_map(|written| object_of(&written, namespace))
         .collect()
+}
+
+/// Namespaces of the pods of a cluster that listen for a Gateway, and its own. One for everybody is looked for where it is, and not
+/// in every namespace of the cluster.
+pub(crate) fn namespaces_of(
+    gateway: &Configured<Gateway>,
+    world: &World,
+    cluster: Option<&ClusterId>,
+) -> BTreeSet<Arc<str>> {
+    let selector: Labels = (gateway.spec.selector.iter())
+        .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
+        .collect();
+    let mut namespaces = BTreeSet::from([gateway.namespace.clone()]);
+    if let Some(cluster) = cluster.filter(|_| !selector.is_empty()) {
+        let pods = world.workloads.iter();
+        let pods =
+            pods.filter(|(key, pod)| key.cluster == *cluster && selects(&selector, &pod.labels));
+        namespaces.extend(pods.map(|(key, _)| key.namespace.clone()));
+    }
+    namespaces
 }
 
 /// The object of a namespace that a name means; `None`: it is of another one.

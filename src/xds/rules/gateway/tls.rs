@@ -53,71 +53,81 @@ pub(crate) fn socket(
     if of_mesh && own.are_missing {
         return Err("the proxy has no certificates of the mesh".to_owned());
     }
-    let named = secrets::names(written);
     let verifies = match mode {
         TlSmode::Mutual | TlSmode::OptionalMutual | TlSmode::IstioMutual => true,
         TlSmode::Simple | TlSmode::Passthrough | TlSmode::AutoPassthrough => false,
     };
-    let by_name = |name: &str| SdsSecretConfig {
-        name: name.to_owned(),
-        sds_config: Some(wire::ads(own.initial_fetch_timeout)),
-    };
     let mut context = CommonTlsContext {
         alpn_protocols: alpn(ends, of_mesh),
         tls_params: Some(parameters(written)),
+        tls_certificate_sds_secret_configs: own.certificates(written)?,
         ..CommonTlsContext::default()
     };
     if of_mesh {
         // The mesh's own files are there: `are_missing` said otherwise above.
         context.tls_certificates = vec![tls::pair((&own.files.chain, &own.files.key))];
-    } else if named.is_empty() {
-        // As secrets: a file that is missing closes this chain alone, and not the listener (`file_secrets`).
-        let pairs = file_pairs(written).into_iter();
-        context.tls_certificate_sds_secret_configs =
-            pairs.map(|pair| by_name(&pair.name())).collect();
     }
-    for name in &named {
-        let config = by_name(&own.secrets.pair(name)?);
-        context.tls_certificate_sds_secret_configs.push(config);
+    if verifies {
+        context.validation_context_type = Some(own.validation_context(written)?);
     }
-    let root = secrets::root_name(written);
-    context.validation_context_type = match (verifies, root) {
-        (false, _) => None,
-        (true, Some(root)) => {
-            let combined = CombinedCertificateValidationContext {
-                default_validation_context: Some(validation(written)?),
-                validation_context_sds_secret_config: Some(by_name(&own.secrets.root(&root)?)),
-                ..CombinedCertificateValidationContext::default()
-            };
-            Some(ValidationContextType::CombinedValidationContext(combined))
-        }
-        (true, None) => {
-            let root = match of_mesh {
-                true => mesh_root(written, own.files),
-                false => Some(file_root(written)),
-            };
-            Some(match root {
-                Some(root) => {
-                    let combined = CombinedCertificateValidationContext {
-                        default_validation_context: Some(validation(written)?),
-                        validation_context_sds_secret_config: Some(by_name(&root.name())),
-                        ..CombinedCertificateValidationContext::default()
-                    };
-                    ValidationContextType::CombinedValidationContext(combined)
-                }
-                None => ValidationContextType::ValidationContext(CertificateValidationContext {
-                    trusted_ca: Some(wire::file(&own.files.root)),
-                    ..validation(written)?
-                }),
-            })
-        }
-    };
     let socket = DownstreamTlsContext {
         common_tls_context: Some(context),
         require_client_certificate: wire::boolean(verifies && mode != TlSmode::OptionalMutual),
         ..DownstreamTlsContext::default()
     };
     Ok(tls::socket(&socket))
+}
+
+impl RouterCertificates<'_> {
+    fn by_name(&self, name: &str) -> SdsSecretConfig {
+        SdsSecretConfig {
+            name: name.to_owned(),
+            sds_config: Some(wire::ads(self.initial_fetch_timeout)),
+        }
+    }
+
+    /// The certificates of a server that are secrets: those that it names, else those of its files. A file that is missing closes
+    /// this chain alone then, and not the listener (`file_secrets`).
+    fn certificates(&self, written: &ServerTlsSettings) -> Result<Vec<SdsSecretConfig>, String> {
+        let named = secrets::names(written);
+        if named.is_empty() && written.mode() != TlSmode::IstioMutual {
+            let pairs = file_pairs(written).into_iter();
+            return Ok(pairs.map(|pair| self.by_name(&pair.name())).collect());
+        }
+        let named = named.into_iter();
+        named
+            .map(|name| Ok(self.by_name(&self.secrets.pair(name)?)))
+            .collect()
+    }
+
+    /// The root that signs the certificates of clients, and the names that these have to have.
+    fn validation_context(
+        &self,
+        written: &ServerTlsSettings,
+    ) -> Result<ValidationContextType, String> {
+        let validation = validation(written)?;
+        let root = match secrets::root_name(written) {
+            Some(root) => Some(self.secrets.root(&root)?),
+            None if written.mode() == TlSmode::IstioMutual => {
+                mesh_root(written, self.files).map(|root| root.name())
+            }
+            None => Some(file_root(written).name()),
+        };
+        Ok(match root {
+            Some(root) => {
+                let combined = CombinedCertificateValidationContext {
+                    default_validation_context: Some(validation),
+                    validation_context_sds_secret_config: Some(self.by_name(&root)),
+                    ..CombinedCertificateValidationContext::default()
+                };
+                ValidationContextType::CombinedValidationContext(combined)
+            }
+            None => ValidationContextType::ValidationContext(CertificateValidationContext {
+                trusted_ca: Some(wire::file(&self.files.root)),
+                ..validation
+            }),
+        })
+    }
 }
 
 /// The certificates of a server that names them by their files.

@@ -8,7 +8,7 @@ use api::istio::networking::v1alpha3::{L4MatchAttributes, RouteDestination, TlsM
 use api::model::{Network, ObjectRef};
 use api::networking::VirtualService;
 
-use super::{only, written_port};
+use super::{destination_port, only};
 use crate::common::service_ports::{ServicePort, subset_name};
 use crate::rules::gateway::Serving;
 use crate::scope::gateways::holds_at;
@@ -363,7 +363,7 @@ fn shares(
         };
         let host = rules.full_host(&to.host, namespace);
         let known: Vec<_> = rules.service_ports().by_host(&host).collect();
-        let port = written_port(to).or_else(|| only(&known));
+        let port = destination_port(to).or_else(|| only(&known));
         let port = port.unwrap_or(listens);
         let weight = u32::try_from(one.weight).unwrap_or_default();
         all.push((subset_name(port, &to.subset, &host), weight));

@@ -83,6 +83,46 @@ fn endpoints_that_change_who_may_answer_wait() {
     assert_eq!(endpoint_texts(&partly), endpoint_texts(snapshot.world()));
 }
 
+/// A push of endpoints costs a proxy little but the assignments that it is sent.
+#[test]
+fn a_view_takes_over_what_endpoints_do_not_change() {
+    let inputs = |view: &Arc<dyn View>| {
+        let view: &dyn Any = &**view;
+        let view = view.downcast_ref::<proxy::ProxyView>();
+        view.unwrap().inputs.clone()
+    };
+    let id = "sidecar~10.0.0.1~a-1.demo~demo.svc.cluster.local";
+    let (node, other) = (node(id, "REDIRECT"), node(id, "REDIRECT"));
+    let snapshot = Snapshot::new(mesh("", 80, &[1, 2], None), Arc::new(Settings::default()));
+    let view = snapshot.view(&node);
+    let name = "outbound|80||a.demo.svc.cluster.local";
+    let before = view.get(Type::Endpoint, name);
+    for (a, is_same) in [(&[1, 3][..], true), (&[1], true), (&[2, 3], false)] {
+        let later = mesh("", 80, a, None);
+        let next = snapshot.next(later, Some(&hosts(&["a", "b"])), None);
+        assert!(!next.full, "{a:?}");
+        let after = next.snapshot.view_after(&view, &node);
+        assert_eq!(
+            Arc::ptr_eq(&inputs(&after), &inputs(&view)),
+            is_same,
+            "{a:?}"
+        );
+        let fresh = next.snapshot.view(&node);
+        let assignment = after.get(Type::Endpoint, name);
+        assert_eq!(assignment, fresh.get(Type::Endpoint, name), "{a:?}");
+        assert_ne!(assignment, before, "{a:?}");
+        for kind in Type::ALL {
+            assert_eq!(after.all(kind), fresh.all(kind), "{a:?} {kind:?}");
+        }
+        // The inputs are those of one node.
+        let after = next.snapshot.view_after(&view, &other);
+        assert!(!Arc::ptr_eq(&inputs(&after), &inputs(&view)), "{a:?}");
+    }
+    let next = snapshot.next(mesh("", 81, &[1, 2], None), None, None);
+    let after = next.snapshot.view_after(&view, &node);
+    assert!(!Arc::ptr_eq(&inputs(&after), &inputs(&view)));
+}
+
 /// A push of endpoints alone is for services of which nothing else has endpoints in it.
 #[test]
 fn what_endpoints_change_is_said_by_the_service() {

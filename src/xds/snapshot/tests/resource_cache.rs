@@ -78,7 +78,7 @@ fn nothing_is_kept_for_those_who_are_gone_but_a_few() {
         .map(|resource| Arc::as_ptr(&resource))
         .collect();
     assert!(places.len() <= SPARE_ENTRIES * of_each, "{}", places.len());
-    assert!(snapshot.assignments_made() <= 4 * (SPARE_ENTRIES + 1));
+    assert!(snapshot.assignment_count() <= 4 * (SPARE_ENTRIES + 1));
     // Whoever is there shares with those who come, and with the next snapshot.
     assert_same_bytes(&first, &all(&*snapshot.view(&other(0))));
     let next = snapshot.next(world(), None, None).snapshot;

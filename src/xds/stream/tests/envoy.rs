@@ -58,7 +58,7 @@ struct Active {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Envoy {
+pub(super) struct FakeEnvoy {
     protocol: Protocol,
     subscriptions: BTreeMap<Type, Subscription>,
     active: BTreeMap<String, Active>,
@@ -79,7 +79,7 @@ fn content(body: &[u8]) -> String {
     String::from_utf8_lossy(body).into_owned()
 }
 
-impl Envoy {
+impl FakeEnvoy {
     /// A process that starts.
     pub(super) fn new(protocol: Protocol) -> Self {
         let kinds = Type::ALL;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::envoy::{Envoy, empty};
+use super::envoy::{FakeEnvoy, empty};
 use super::world::{Body, World};
 use crate::stream::{Client, Protocol, Request, Response, Stream};
 use crate::version::Version;
@@ -241,7 +241,7 @@ struct Run {
     protocol: Protocol,
     world: World,
     stream: Stream,
-    envoy: Envoy,
+    envoy: FakeEnvoy,
     now: Duration,
     writing: Option<Response>,
     inbox: VecDeque<Response>,
@@ -256,7 +256,7 @@ impl Run {
             protocol,
             stream: Stream::new(protocol, Client::Envoy, world.view()),
             world,
-            envoy: Envoy::new(protocol),
+            envoy: FakeEnvoy::new(protocol),
             now: Duration::from_secs(1),
             writing: None,
             inbox: VecDeque::new(),
@@ -288,7 +288,7 @@ impl Run {
             }
             Event::Restart => {
                 self.connect();
-                self.envoy = Envoy::new(self.protocol);
+                self.envoy = FakeEnvoy::new(self.protocol);
             }
         }
     }

@@ -150,7 +150,7 @@ fn elsewhere(address: &mut Address, at: u32) {
 
 /// Envoy, and a file for it.
 #[derive(Debug)]
-pub(crate) struct Envoy {
+pub(crate) struct EnvoyValidator {
     program: PathBuf,
     file: PathBuf,
     /// The warnings that it may have about what it takes.
@@ -159,7 +159,7 @@ pub(crate) struct Envoy {
     pub(crate) runs: usize,
 }
 
-impl Envoy {
+impl EnvoyValidator {
     pub(crate) fn new(directory: &Path) -> Self {
         let program = std::env::var_os("PINTLE_ENVOY").map_or_else(
             || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/envoy/envoy-1.40.0"),

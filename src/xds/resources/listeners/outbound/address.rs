@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::model::{ObjectRef, Registry, ServiceKey};
-use api::networking::{DiscoveryKind, Sidecar};
 use envoy_types::pb::envoy::config::core::v3::TrafficDirection;
 use envoy_types::pb::envoy::config::listener::v3::FilterChain;
 
@@ -12,10 +11,11 @@ use super::{Builder, Built, extras};
 use crate::common::conflict::{Conflict, TCP_OVER_HTTP, TCP_OVER_TCP};
 use crate::common::service_ports::ServicePort;
 use crate::resources::filters::Extras;
-use crate::resources::listeners::chain::{self, ChainConditions, Claims, Match};
+use crate::resources::listeners::chain::{self, ChainConditions, Match, Reservation};
 use crate::resources::listeners::ranges::{self, OwnedChain};
 use crate::resources::listeners::{Frame, Inspect, ListenAddress, name};
 use crate::rules::virtual_service::connections::Connections;
+use crate::scope::is_sidecar;
 
 impl Builder<'_> {
     /// Says that a service comes before this one, and why.
@@ -32,19 +32,19 @@ impl Builder<'_> {
     /// The service that has the address of a headless service's endpoint before it, and why. Endpoints are whatever the author of
     /// the service writes: those of Kubernetes that have the address themselves come first at any age. A ServiceEntry, whose
     /// addresses are its author's choice as well, comes behind.
-    fn holder_of_endpoint(&self, service_port: &ServicePort, address: IpAddr) -> Option<String> {
+    fn owner_of_endpoint(&self, service_port: &ServicePort, address: IpAddr) -> Option<String> {
         let (cluster, families) = (self.parameters.cluster.as_str(), self.parameters.families);
         let own = &service_port.service;
         let all = self.rules.service_ports();
         let mut all = all.at_address(address, service_port.port.number, cluster, families);
-        let holder = all.find(|one| one.service.key != own.key)?;
-        let host = &holder.service.key.hostname;
-        match holder.service.precedence(own).is_lt() {
+        let owner = all.find(|one| one.service.key != own.key)?;
+        let host = &owner.service.key.hostname;
+        match owner.service.precedence(own).is_lt() {
             true => Some(format!(
                 "{host} has it, which {}",
-                holder.service.why_first(own)
+                owner.service.why_first(own)
             )),
-            false if holder.service.registry == Registry::Kubernetes => {
+            false if owner.service.registry == Registry::Kubernetes => {
                 Some(format!("{host} has it, and here it is an endpoint's"))
             }
             false => None,
@@ -52,12 +52,12 @@ impl Builder<'_> {
     }
 
     /// Returns true if an address belongs to another service, and adds the conflict.
-    fn is_claimed(&mut self, service_port: &ServicePort, address: IpAddr, endpoint: bool) -> bool {
-        let holder = match endpoint {
-            true => self.holder_of_endpoint(service_port, address),
-            false => self.holder_of_requests(service_port, address),
+    fn is_taken(&mut self, service_port: &ServicePort, address: IpAddr, endpoint: bool) -> bool {
+        let owner = match endpoint {
+            true => self.owner_of_endpoint(service_port, address),
+            false => self.owner_of_requests(service_port, address),
         };
-        let Some(why) = holder else {
+        let Some(why) = owner else {
             return false;
         };
         let message = format!("{} is left out: {why}", service_port.authority());
@@ -72,7 +72,7 @@ impl Builder<'_> {
     fn taken(&self, built: &Built, name: String, service_port: &ServicePort) -> Conflict {
         // The Sidecar's listeners come before those of all other services.
         let of_sidecar = built.resource.from.iter();
-        let mut of_sidecar = of_sidecar.filter(|from| from.kind == Sidecar::NAME);
+        let mut of_sidecar = of_sidecar.filter(|from| is_sidecar(from));
         let why = match (self.sidecar, of_sidecar.next(), built.services.first()) {
             (None, Some(sidecar), _) => format!("{sidecar} has a listener there"),
             (_, _, Some(winner)) => self.has_it(winner, service_port),
@@ -100,7 +100,7 @@ impl Builder<'_> {
             }
             return;
         }
-        if self.is_claimed(service_port, address, endpoint) {
+        if self.is_taken(service_port, address, endpoint) {
             return;
         }
         let mut routes = Vec::new();
@@ -118,12 +118,12 @@ impl Builder<'_> {
         let mut below = self.chains_below_wildcard(service_port, &mut conditions, &mut from);
         let has_names = !below.is_empty() || by_rule.is_some_and(Connections::has_names);
         let chains = by_rule.map_or_else(Vec::new, |rule| {
-            let mut claims = Claims::new(&mut conditions, &rule.from);
+            let mut reservation = Reservation::new(&mut conditions, &rule.from);
             let make = |matching: Match, tcp| match &sniffed {
                 Some(http) => chain::sniffed(&matching, http.clone(), vec![tcp]),
                 None => vec![matching.chain(tcp)],
             };
-            self.chains((service_port, rule), &mut claims, &mut from, make)
+            self.chains((service_port, rule), &mut reservation, &mut from, make)
         });
         let own = if service_port.protocol.is_http() {
             let route = port.to_string();

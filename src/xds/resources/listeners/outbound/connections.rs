@@ -9,7 +9,7 @@ use super::Builder;
 use crate::common::conflict::{Conflict, REJECTED_CONFIG, TOO_LARGE};
 use crate::common::service_ports::ServicePort;
 use crate::resources::filters;
-use crate::resources::listeners::chain::{self, ChainConditions, Claims, Match};
+use crate::resources::listeners::chain::{self, ChainConditions, Match, Reservation};
 use crate::resources::listeners::ranges::OwnedChain;
 use crate::resources::routes::{ROOM, ROOM_OF_RULE};
 use crate::rules::virtual_service::connections::{
@@ -115,9 +115,9 @@ impl Builder<'_> {
         let shared = self.shared.entry(port).or_default();
         let mut matched = std::mem::take(&mut shared.matched);
         let mut from = Vec::new();
-        let mut claims = Claims::new(&mut matched, &rule.from);
-        let chains = self.chains((service_port, &rule), &mut claims, &mut from, make);
-        let conflict = claims.conflict(&service_port.authority());
+        let mut reservation = Reservation::new(&mut matched, &rule.from);
+        let chains = self.chains((service_port, &rule), &mut reservation, &mut from, make);
+        let conflict = reservation.conflict(&service_port.authority());
         self.lost.extend(conflict);
         let shared = self.shared.entry(port).or_default();
         shared.matched = matched;
@@ -138,11 +138,14 @@ impl Builder<'_> {
     ) -> Vec<OwnedChain> {
         let mut owned = Vec::new();
         for rule in self.tls_below_wildcard(service_port) {
-            let mut claims = Claims::new(matched, &rule.from);
-            let chains = self.chains((service_port, &rule), &mut claims, from, |matching, tcp| {
-                vec![matching.chain(tcp)]
-            });
-            let conflict = claims.conflict(&service_port.authority());
+            let mut reservation = Reservation::new(matched, &rule.from);
+            let chains = self.chains(
+                (service_port, &rule),
+                &mut reservation,
+                from,
+                |matching, tcp| vec![matching.chain(tcp)],
+            );
+            let conflict = reservation.conflict(&service_port.authority());
             self.lost.extend(conflict);
             let chains = chains.into_iter();
             owned.extend(chains.map(|chain| OwnedChain::of(&rule.from, chain)));
@@ -152,7 +155,7 @@ impl Builder<'_> {
     }
 
     /// Chains of a port that one service has to itself.
-    pub(super) fn claimed(
+    pub(super) fn chains_of_one(
         &mut self,
         service_port: &ServicePort,
         matched: &mut ChainConditions,
@@ -163,9 +166,9 @@ impl Builder<'_> {
             let own = make(Match::any(), self.tcp(service_port, None, from));
             return own.into_iter().map(OwnedChain::from).collect();
         };
-        let mut claims = Claims::new(matched, &rule.from);
-        let mut chains = self.chains((service_port, &rule), &mut claims, from, &make);
-        let conflict = claims.conflict(&service_port.authority());
+        let mut reservation = Reservation::new(matched, &rule.from);
+        let mut chains = self.chains((service_port, &rule), &mut reservation, from, &make);
+        let conflict = reservation.conflict(&service_port.authority());
         self.lost.extend(conflict);
         if let Some(rest) = &rule.rest {
             let tcp = self.tcp(service_port, Some(rest), from);
@@ -183,13 +186,13 @@ impl Builder<'_> {
     pub(super) fn chains(
         &self,
         (service_port, connections): (&ServicePort, &Connections),
-        claims: &mut Claims<'_>,
+        reservation: &mut Reservation<'_>,
         from: &mut Vec<ObjectRef>,
         make: impl Fn(Match, Filter) -> Vec<FilterChain>,
     ) -> Vec<FilterChain> {
         let mut chains = Vec::new();
         for target in &connections.targets {
-            for matching in chain::of_target(target, self.parameters.families, claims) {
+            for matching in chain::of_target(target, self.parameters.families, reservation) {
                 let filter = self.tcp(service_port, Some(&target.to), from);
                 chains.extend(make(matching, filter));
             }

@@ -19,19 +19,19 @@ use crate::rules::virtual_service::connections::Connections;
 
 /// The first services with requests at an address: of those that have it themselves, and of headless ones with an endpoint there.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Holders {
+pub(super) struct AddressOwners {
     by_address: Option<Arc<ServicePort>>,
     by_endpoint: Option<Arc<ServicePort>>,
 }
 
-/// The holders of addresses, for each port that was looked up.
+/// The owners of addresses, for each port that was looked up.
 #[derive(Debug, Default)]
 pub(super) struct HttpAddresses(BTreeMap<u16, Arc<OfPort>>);
 
-/// The holders of the addresses of one port.
-pub(super) type OfPort = BTreeMap<IpAddr, Holders>;
+/// The owners of the addresses of one port.
+pub(super) type OfPort = BTreeMap<IpAddr, AddressOwners>;
 
-impl Holders {
+impl AddressOwners {
     /// One that comes before another service, and whether by an endpoint. The endpoints of a headless service are whatever its
     /// author writes, so they hold an address against ServiceEntries alone, and never against a Service of Kubernetes.
     fn before(&self, other: &ServicePort) -> Option<(&ServicePort, bool)> {
@@ -69,10 +69,10 @@ fn of_port(
 ) -> OfPort {
     let mut owners = OfPort::new();
     let mut add = |address: IpAddr, service_port: &Arc<ServicePort>, endpoint: bool| {
-        let holders: &mut Holders = step(|| owners.entry(address)).or_default();
+        let owners: &mut AddressOwners = step(|| owners.entry(address)).or_default();
         let first = match endpoint {
-            true => &mut holders.by_endpoint,
-            false => &mut holders.by_address,
+            true => &mut owners.by_endpoint,
+            false => &mut owners.by_address,
         };
         // Ports come by precedence of their services: the first to arrive holds the address.
         first.get_or_insert_with(|| service_port.clone());
@@ -104,19 +104,19 @@ impl Builder<'_> {
     }
 
     /// The service with requests that has an address before this one, and why.
-    pub(super) fn holder_of_requests(
+    pub(super) fn owner_of_requests(
         &mut self,
         service_port: &ServicePort,
         address: IpAddr,
     ) -> Option<String> {
         let owners = self.http_addresses_at(service_port.port.number);
-        let (holder, by_endpoint) = owners.get(&address)?.before(service_port)?;
+        let (owner, by_endpoint) = owners.get(&address)?.before(service_port)?;
         let what = match by_endpoint {
             true => "an endpoint of ",
             false => "",
         };
-        let why = holder.service.why_first(&service_port.service);
-        let host = &holder.service.key.hostname;
+        let why = owner.service.why_first(&service_port.service);
+        let host = &owner.service.key.hostname;
         Some(format!("{what}{host} has it, which {why}"))
     }
 
@@ -129,20 +129,20 @@ impl Builder<'_> {
         let port = service_port.port.number;
         let all = self.http_addresses_at(port);
         let shared = self.shared.entry(port).or_default();
-        let unclaimed = shared.unclaimed.get_or_insert_with(|| (*all).clone());
+        let unreserved = shared.unreserved.get_or_insert_with(|| (*all).clone());
         let mut found = Vec::new();
         // What a service before has whole it keeps, and its addresses were looked at: of different ranges around one address there
         // are as many as it has bits.
         let matched = &shared.matched;
         let ranges = ranges.filter(|range| !matched.contain(&key(Some(range), "", None)));
         for range in widest(ranges) {
-            let within = unclaimed.range(range.first()..);
+            let within = unreserved.range(range.first()..);
             let within = within.take_while(|(address, _)| step(|| range.contains(**address)));
-            let before = within.filter(|(_, holders)| holders.before(service_port).is_some());
+            let before = within.filter(|(_, owners)| owners.before(service_port).is_some());
             found.extend(before.map(|(address, _)| *address));
         }
         for address in &found {
-            unclaimed.remove(address);
+            unreserved.remove(address);
         }
         found
     }
@@ -153,7 +153,7 @@ impl Builder<'_> {
         let mut addresses = addresses.to_vec();
         addresses.retain(|address| {
             let one = Network::new(*address, wire::all_bits(*address));
-            shared.matched.claim(key(one.as_ref(), "", None), None)
+            shared.matched.reserve(key(one.as_ref(), "", None), None)
         });
         if addresses.is_empty() {
             return;
@@ -200,7 +200,7 @@ impl Builder<'_> {
     pub(super) fn is_http_address(&mut self, service_port: &ServicePort, range: &Network) -> bool {
         let address = range.first();
         range.prefix() == wire::all_bits(address)
-            && self.holder_of_requests(service_port, address).is_some()
+            && self.owner_of_requests(service_port, address).is_some()
     }
 }
 

@@ -62,7 +62,7 @@ impl Builder<'_> {
             Some(_) => self.connections_to_oldest(&all, false),
             None => {
                 self.requests(&all, carries_http);
-                // This replaces the claim of the requests: `CatchAll::Auto` has both.
+                // This replaces the reservation of the requests: `CatchAll::Auto` has both.
                 self.connections_to_oldest(&all, carries_http);
             }
         }
@@ -74,7 +74,7 @@ impl Builder<'_> {
     fn requests(&mut self, all: &[&Arc<ServicePort>], carries_http: bool) {
         if carries_http {
             let shared = self.shared.entry(PORT).or_default();
-            shared.claim = Some(CatchAll::Http);
+            shared.catch_all = Some(CatchAll::Http);
             for service_port in all.iter().filter(|one| one.carries_http()) {
                 shared.is_for(service_port);
             }
@@ -105,7 +105,7 @@ impl Builder<'_> {
         }
         let shared = self.shared.entry(PORT).or_default();
         shared.is_for(&oldest);
-        shared.claim = Some(match beside {
+        shared.catch_all = Some(match beside {
             true => CatchAll::Auto(oldest),
             false => CatchAll::Tcp(oldest),
         });

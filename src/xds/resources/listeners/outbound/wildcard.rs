@@ -83,23 +83,24 @@ impl Builder<'_> {
             ..Extras::default()
         };
         let of_port = self.routes(port);
-        if shared.routed || matches!(shared.claim, Some(CatchAll::Http | CatchAll::Auto(_))) {
+        if shared.routed || matches!(shared.catch_all, Some(CatchAll::Http | CatchAll::Auto(_))) {
             routes.push(of_port.as_str().into());
         }
-        match shared.claim {
+        let matched = &mut shared.matched;
+        match shared.catch_all {
             Some(CatchAll::Http) => {
                 let http = self.http(&name, of_port, extras);
                 chains.push(Match::any().chain(http).into());
             }
             Some(CatchAll::Tcp(service_port)) => {
                 let make = |matching: Match, tcp| vec![matching.chain(tcp)];
-                chains.extend(self.claimed(&service_port, &mut shared.matched, &mut from, make));
+                chains.extend(self.chains_of_one(&service_port, matched, &mut from, make));
             }
             Some(CatchAll::Auto(service_port)) => {
                 let http = self.http(&name, of_port, extras);
                 let make =
                     |matching: Match, tcp| chain::sniffed(&matching, http.clone(), vec![tcp]);
-                chains.extend(self.claimed(&service_port, &mut shared.matched, &mut from, make));
+                chains.extend(self.chains_of_one(&service_port, matched, &mut from, make));
                 inspect = Inspect {
                     tls: true,
                     http: true,

@@ -1,4 +1,4 @@
-//! NACKs of one type that stand on one stream, and the resources that each is about.
+//! Unresolved NACKs of one type on one stream, and the resources that each is about.
 //!
 //! In state of the world it is the last one, until the next ACK: a response has all that there is. In delta Envoy takes the other
 //! clusters and listeners of a response that it refuses, and its ACK of a later one is about that response alone; what it refused
@@ -13,7 +13,7 @@ use super::message::{NACK_BYTES_READ, Nack, RequestOutcome};
 use crate::version::Version;
 use crate::view::{Resource, Type};
 
-/// Most NACKs that stand, the newest ones. Chosen: more are of a client that refuses whatever it is sent. The resources of those
+/// Most unresolved NACKs, the newest ones. Chosen: more are of a client that refuses whatever it is sent. The resources of those
 /// before are still known.
 const MOST: usize = 8;
 
@@ -40,9 +40,9 @@ fn version_in(content: &[(Arc<str>, Version)], name: &str) -> Option<Version> {
     entry_of(content, name).map(|(_, version)| *version)
 }
 
-/// A NACK that stands.
+/// A NACK whose cause the client still has, as far as is known.
 #[derive(Debug)]
-pub(super) struct StandingNack {
+pub(super) struct UnresolvedNack {
     pub(super) nack: Nack,
     /// Nonces of the responses that it answers.
     responses: Range<u64>,
@@ -52,7 +52,7 @@ pub(super) struct StandingNack {
     pub(super) refused: Vec<(Arc<str>, Version)>,
 }
 
-impl StandingNack {
+impl UnresolvedNack {
     pub(super) fn new(nack: Nack, responses: Range<u64>, last_sent: u64) -> Self {
         Self {
             nack,
@@ -65,14 +65,14 @@ impl StandingNack {
 
 /// Oldest first.
 #[derive(Debug, Default)]
-pub(super) struct StandingNacks(Vec<StandingNack>);
+pub(super) struct UnresolvedNacks(Vec<UnresolvedNack>);
 
-impl StandingNacks {
+impl UnresolvedNacks {
     pub(super) fn newest(&self) -> Option<&Nack> {
         self.0.last().map(|one| &one.nack)
     }
 
-    pub(super) fn newest_first(&self) -> impl Iterator<Item = &StandingNack> {
+    pub(super) fn newest_first(&self) -> impl Iterator<Item = &UnresolvedNack> {
         self.0.iter().rev()
     }
 
@@ -81,7 +81,7 @@ impl StandingNacks {
         self.0.iter().any(|one| one.responses.contains(&nonce))
     }
 
-    pub(super) fn push(&mut self, one: StandingNack) {
+    pub(super) fn push(&mut self, one: UnresolvedNack) {
         if self.0.len() >= MOST {
             let nameless = self.0.iter().position(|one| one.refused.is_empty());
             // Its resources are refused still: the oldest NACK that is left takes their names.
@@ -138,9 +138,9 @@ impl Stream {
     /// and stands until the client accepts a response that was sent after it.
     pub(super) fn review_nacks(&mut self, kind: Type, outcome: &RequestOutcome) {
         let ack_state = self.ack_states.of_mut(kind);
-        let content = ack_state.take_answered_content();
+        let content = ack_state.take_replied_content();
         let refusal = ack_state.take_refusal();
-        let answered = ack_state.answered();
+        let last_reply = ack_state.last_reply();
         let mut nacks = std::mem::take(&mut ack_state.nacks);
         match (outcome, nacks.newest()) {
             (RequestOutcome::Nacked(_), Some(_)) => {
@@ -152,7 +152,7 @@ impl Stream {
                 let accepted = content.filter(|_| is_partial).unwrap_or_default();
                 nacks.name_refused(refused, &accepted);
             }
-            (RequestOutcome::Acked, Some(_)) => nacks.accept(answered, |(name, version)| {
+            (RequestOutcome::Acked, Some(_)) => nacks.accept(last_reply, |(name, version)| {
                 if let Some(content) = &content {
                     return version_in(content, name).is_none();
                 }
@@ -183,7 +183,7 @@ impl Stream {
             None => {
                 let sent = self.subscriptions.of(kind).sent(word);
                 let sent = sent.map(|sent| (sent.name.clone(), sent.version));
-                sent.or_else(|| self.ack_states.of(kind).in_unanswered(word))
+                sent.or_else(|| self.ack_states.of(kind).find_in_flight(word))
             }
         });
         let mut refused: Vec<_> = found.collect();

@@ -97,7 +97,10 @@ struct Resolving<'a> {
     conflicts: &'a mut Vec<Conflict>,
 }
 
-impl Resolving<'_> {
+/// A rule has no room for more routes of delegates.
+struct TooLarge;
+
+impl<'a> Resolving<'a> {
     fn lose(&mut self, metric: &'static str, what: &str) {
         let message = format!("of {}: {what}", self.rule.from);
         let conflict = Conflict::new(metric, self.rule.from.to_string(), message);
@@ -123,6 +126,7 @@ impl Resolving<'_> {
         made
     }
 
+    /// Adds the routes that the delegate of a route has in its place.
     fn leave(
         &mut self,
         at: usize,
@@ -130,66 +134,76 @@ impl Resolving<'_> {
         key: &(Arc<str>, Arc<str>),
         made: &mut Vec<HttpRoute>,
     ) {
-        let name = format!("{}/{}", key.0, key.1);
-        let found = self.delegates.get(key).and_then(|at| self.all.get(*at));
         // It is named where it changes, too: it may become one.
         self.with.push(ObjectRef {
             kind: VirtualService::NAME,
             namespace: key.0.clone(),
             name: key.1.clone(),
         });
+        let delegate = match self.delegate(key) {
+            Ok(delegate) => delegate,
+            Err(why) => return self.lose(DELEGATE, &format!("http[{at}] is left out: {why}")),
+        };
+        for leaf in delegate.spec().http.iter().enumerate() {
+            match self.route((at, root), leaf, delegate) {
+                Ok(route) => made.extend(route),
+                Err(TooLarge) => return self.too_large(),
+            }
+        }
+    }
+
+    /// The rule that a route is left to, or the reason why it cannot be.
+    fn delegate(&self, key: &(Arc<str>, Arc<str>)) -> Result<&'a Rule<VirtualService>, String> {
+        let name = format!("{}/{}", key.0, key.1);
+        let found = self.delegates.get(key).and_then(|at| self.all.get(*at));
         let Some(delegate) = found else {
-            let why =
-                format!("http[{at}] is left out: there is no VirtualService {name} without hosts");
-            return self.lose(DELEGATE, &why);
+            return Err(format!("there is no VirtualService {name} without hosts"));
         };
         if !delegate.to.has(Some(self.rule.namespace())) {
-            let why = format!("http[{at}] is left out: {name} is not exported to its namespace");
-            return self.lose(DELEGATE, &why);
+            return Err(format!("{name} is not exported to its namespace"));
         }
-        let (domain, leaves) = (self.domain, &delegate.rule.spec().http);
-        let namespace = delegate.rule.namespace();
-        for (leaf_at, leaf) in leaves.iter().enumerate() {
-            if leaf.delegate.is_some() {
+        Ok(&delegate.rule)
+    }
+
+    /// The requests of both a route and one of its delegate; `None`: there are none, which is reported.
+    fn route(
+        &mut self,
+        (root_at, root): (usize, &HttpRoute),
+        (leaf_at, leaf): (usize, &HttpRoute),
+        delegate: &Rule<VirtualService>,
+    ) -> Result<Option<HttpRoute>, TooLarge> {
+        let namespace = delegate.namespace();
+        let name = format!("{namespace}/{}", delegate.from.name);
+        if leaf.delegate.is_some() {
+            let why = format!(
+                "http[{leaf_at}] of {name} is left out: it leaves requests to others itself"
+            );
+            self.lose(DELEGATE, &why);
+            return Ok(None);
+        }
+        // The comparison is paid for before it is made: both sides may have any number of matches.
+        self.spend(cost_of_comparison(root, leaf))?;
+        let roots = fully_named(&root.r#match, self.rule.namespace());
+        let leaves = fully_named(&leaf.r#match, namespace);
+        let matches = match combined(roots, leaves) {
+            Ok(matches) => matches,
+            Err(Contradiction(of)) => {
                 let why = format!(
-                    "http[{leaf_at}] of {name} is left out: it leaves requests to others itself"
+                    "http[{leaf_at}] of {name} is left out: no request meets both its match[{of}] and a match of http[{root_at}], or no \
+                     one match says which do"
                 );
                 self.lose(DELEGATE, &why);
-                continue;
+                return Ok(None);
             }
-            let pairs = root
-                .r#match
-                .len()
-                .max(1)
-                .saturating_mul(leaf.r#match.len().max(1));
-            let gateways = root.r#match.iter().chain(&leaf.r#match);
-            let gateways = gateways.map(|one| one.gateways.len()).max();
-            let cost = pairs.saturating_mul(COMPARED * (1 + gateways.unwrap_or_default()));
-            // The comparison is paid for before it is made: both sides may have any number of matches.
-            let Some(room) = self.room.checked_sub(cost) else {
-                return self.too_large();
-            };
-            self.room = room;
-            let roots = fully_named(&root.r#match, self.rule.namespace());
-            let leaves = fully_named(&leaf.r#match, namespace);
-            let matches = match combined(roots, leaves) {
-                Ok(matches) => matches,
-                Err(Contradiction(of)) => {
-                    let why = format!(
-                        "http[{leaf_at}] of {name} is left out: no request meets both its match[{of}] and a match of http[{at}], or no one \
-                         match says which do"
-                    );
-                    self.lose(DELEGATE, &why);
-                    continue;
-                }
-            };
-            let route = both(root, leaf, matches, namespace, domain);
-            let Some(room) = self.room.checked_sub(route.encoded_len()) else {
-                return self.too_large();
-            };
-            self.room = room;
-            made.push(route);
-        }
+        };
+        let route = both(root, leaf, matches, namespace, self.domain);
+        self.spend(route.encoded_len())?;
+        Ok(Some(route))
+    }
+
+    fn spend(&mut self, bytes: usize) -> Result<(), TooLarge> {
+        self.room = self.room.checked_sub(bytes).ok_or(TooLarge)?;
+        Ok(())
     }
 
     fn too_large(&mut self) {
@@ -200,6 +214,14 @@ impl Resolving<'_> {
         );
         self.lose(TOO_LARGE, &why);
     }
+}
+
+/// Bytes that the comparison of all matches of two routes costs.
+fn cost_of_comparison(root: &HttpRoute, leaf: &HttpRoute) -> usize {
+    let (roots, leaves) = (&root.r#match, &leaf.r#match);
+    let pairs = roots.len().max(1).saturating_mul(leaves.len().max(1));
+    let gateways = roots.iter().chain(leaves).map(|one| one.gateways.len());
+    pairs.saturating_mul(COMPARED * (1 + gateways.max().unwrap_or_default()))
 }
 
 /// The delegate's route; what it does not say is as its rule says it. Hosts are those of its own namespace.

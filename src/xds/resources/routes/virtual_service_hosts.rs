@@ -185,7 +185,7 @@ impl<'a> RoutesBuilder<'a> {
         if has_all && number != 80 {
             domains.retain(|domain| is_with_port(domain));
         }
-        let domains = self.unclaimed_domains(domains, &rule.from.to_string(), |conflict| {
+        let domains = self.free_domains(domains, &rule.from.to_string(), |conflict| {
             conflict.because_of(&rule.from)
         });
         if domains.is_empty() {
@@ -217,12 +217,12 @@ impl<'a> RoutesBuilder<'a> {
             Some(port) => all.at_address(address, port, cluster, families).collect(),
             None => all.by_address(address, cluster, families),
         };
-        let mut holders = found.into_iter().filter(|one| {
+        let mut owners = found.into_iter().filter(|one| {
             let service = &one.service;
             let comes_first =
                 service.registry == Registry::Kubernetes || service.created <= rule.object.created;
             comes_first && service.key.namespace != *rule.namespace()
         });
-        holders.next().map(|one| one.authority())
+        owners.next().map(|one| one.authority())
     }
 }

@@ -107,9 +107,12 @@ impl PortsOfRule<'_> {
 
     /// Numbers of ports at which nothing has to be said of a match.
     fn numbers(&self, kind: RouteList) -> BTreeSet<u32> {
-        let is_told = |one: &ServicePort| kind == RouteList::Tcp && RouteList::Tls.is_at(one);
+        let is_reported_for_tls =
+            |one: &ServicePort| kind == RouteList::Tcp && RouteList::Tls.is_at(one);
         let all = self.all.iter();
-        let all = all.copied().filter(|one| kind.is_at(one) || is_told(one));
+        let all = all
+            .copied()
+            .filter(|one| kind.is_at(one) || is_reported_for_tls(one));
         let all = all.chain(self.below_wildcards(kind));
         all.map(|one| u32::from(one.port.number)).collect()
     }
@@ -169,7 +172,7 @@ impl<'a, 'w> IdleRoutes<'a, 'w> {
                 // What is said of `tls` is said of `tcp`, too.
                 let has_services = !ports.all.is_empty() || !ports.below.is_empty();
                 if has_services || !is_without_services {
-                    self.tell(lost, || without_port(kind, ports));
+                    self.report(lost, || without_port(kind, ports));
                 }
                 is_without_services |= !has_services;
             }
@@ -198,7 +201,7 @@ impl<'a, 'w> IdleRoutes<'a, 'w> {
                 let mut named = gateways_of(gateways, namespace);
                 if !gateways.is_empty() && !named.any(|one| self.is_for(one)) {
                     let why = "none of its gateways is one of spec.gateways";
-                    self.tell(lost, || format!("{} never matches: {why}", place()));
+                    self.report(lost, || format!("{} never matches: {why}", place()));
                     continue;
                 }
                 let may_be_there = |gateway: NamedGateway<'_>| match gateway {
@@ -209,7 +212,7 @@ impl<'a, 'w> IdleRoutes<'a, 'w> {
                     }
                 };
                 if let Some(places) = self.without((gateways, port), may_be_there) {
-                    self.tell(lost, || {
+                    self.report(lost, || {
                         let why = no_port(kind, port, places);
                         format!("{} never matches: {why}", place())
                     });
@@ -252,7 +255,7 @@ impl<'a, 'w> IdleRoutes<'a, 'w> {
         Some(places)
     }
 
-    fn tell(&self, lost: &mut Conflicts, message: impl FnOnce() -> String) {
+    fn report(&self, lost: &mut Conflicts, message: impl FnOnce() -> String) {
         let from = &self.rule.from;
         lost.push(REJECTED_CONFIG, Some(from), || {
             (from.to_string(), message())

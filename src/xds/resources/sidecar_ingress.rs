@@ -5,11 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::istio::networking::v1alpha3::ServerTlsSettings;
-use api::model::{Configured, EndpointAddress, ObjectRef, Protocol};
+use api::model::{Configured, EndpointAddress, Protocol};
 use api::networking::server_tls_settings::TlSmode;
-use api::networking::{
-    CaptureMode, DiscoveryKind, IstioIngressListener, Sidecar, default_endpoint,
-};
+use api::networking::{CaptureMode, IstioIngressListener, Sidecar, default_endpoint};
 
 use super::clusters;
 use super::instances::Instance;
@@ -18,6 +16,7 @@ use super::listeners::is_own;
 use super::mesh::Mesh;
 use super::proxy::Proxy;
 use crate::common::conflict::{Conflict, INVALID_LISTENER};
+use crate::scope::reference;
 
 /// The inbound ports of a Sidecar; `None` where it says nothing of them. `lost`: those that cannot be.
 pub(crate) fn inbound_ports(
@@ -43,15 +42,6 @@ pub(crate) fn inbound_ports(
             .filter_map(|item| inbound_port(item, sidecar, proxy, &by_target, mesh, sniffs, lost))
             .collect(),
     )
-}
-
-/// The object by name.
-pub(crate) fn reference(sidecar: &Configured<Sidecar>) -> ObjectRef {
-    ObjectRef {
-        kind: <Sidecar as DiscoveryKind>::NAME,
-        namespace: sidecar.namespace.clone(),
-        name: sidecar.name.clone(),
-    }
 }
 
 /// Returns true if TLS ends there.

@@ -22,9 +22,22 @@ pub(crate) fn is_name(host: &str) -> bool {
     host.parse::<IpAddr>().is_err()
 }
 
-pub(crate) fn written_port(destination: &Destination) -> Option<u16> {
+pub(crate) fn destination_port(destination: &Destination) -> Option<u16> {
     let port = destination.port.as_ref()?;
     u16::try_from(port.number).ok().filter(|port| *port > 0)
+}
+
+/// The destinations that a rule sends requests and connections to.
+pub(super) fn destinations(rule: &VirtualService) -> impl Iterator<Item = &Destination> {
+    let routes = rule.http.iter().flat_map(|http| {
+        let routes = http.route.iter().filter_map(|one| one.destination.as_ref());
+        let mirrors = http.mirrors.iter();
+        let mirrors = mirrors.filter_map(|one| one.destination.as_ref());
+        routes.chain(&http.mirror).chain(mirrors)
+    });
+    let tcp = rule.tcp.iter().flat_map(|one| &one.route);
+    let tls = rule.tls.iter().flat_map(|one| &one.route);
+    routes.chain(tcp.chain(tls).filter_map(|one| one.destination.as_ref()))
 }
 
 /// The ports on which a host is served that no service has: those that destinations name, or all that they have for HTTP.
@@ -37,7 +50,7 @@ pub(super) fn ports(
     let destinations = routes.filter_map(|route| route.destination.as_ref());
     let mut ports = BTreeSet::new();
     for destination in destinations {
-        match written_port(destination) {
+        match destination_port(destination) {
             Some(port) => {
                 ports.insert(port);
             }
@@ -66,6 +79,48 @@ pub(super) struct ListenerOfHosts<'a> {
     pub(super) routed: HashSet<u16>,
 }
 
+/// The hosts of rules that a listener serves, as far as they were looked for.
+struct ServedHosts<'a> {
+    listener: &'a ListenerOfHosts<'a>,
+    /// A rule's ports are the same for all of its names, and for all of its addresses.
+    by_rule: HashMap<(&'a ObjectRef, bool), bool>,
+    by_wildcard: HashMap<&'a str, bool>,
+}
+
+impl<'a> ServedHosts<'a> {
+    fn new(listener: &'a ListenerOfHosts<'a>) -> Self {
+        Self {
+            listener,
+            by_rule: HashMap::new(),
+            by_wildcard: HashMap::new(),
+        }
+    }
+
+    /// Returns true if the listener serves a host of a rule, which has these ports, or a wildcard around it.
+    fn has(
+        &mut self,
+        (host, rule): (&'a str, &'a Rule<VirtualService>),
+        ports: impl Fn(&str, &Rule<VirtualService>) -> BTreeSet<u16>,
+    ) -> bool {
+        let listener = self.listener;
+        if listener.has_all {
+            return true;
+        }
+        let of_rule = self.by_rule.entry((&rule.from, is_name(host)));
+        let is_routed = *of_rule.or_insert_with(|| {
+            let ports = ports(host, rule);
+            ports.iter().any(|port| listener.routed.contains(port))
+        });
+        is_routed || {
+            let wildcards = listener.below_wildcards.wildcards(host);
+            wildcards.iter().any(|one| {
+                let of_wildcard = self.by_wildcard.entry(one);
+                *of_wildcard.or_insert_with(|| listener.has_routes_of(one))
+            })
+        }
+    }
+}
+
 /// Tells of hosts that no service has and that no listener of a Sidecar serves. `service_ports`: those that have clusters.
 pub(super) fn unserved(
     listeners: &[ListenerOfHosts<'_>],
@@ -81,25 +136,11 @@ pub(super) fn unserved(
     let mut served: HashSet<&str> = HashSet::new();
     let mut lost: BTreeMap<&str, &Arc<Rule<VirtualService>>> = BTreeMap::new();
     for listener in listeners {
-        let mut by_rule: HashMap<(&ObjectRef, bool), bool> = HashMap::new();
-        let mut by_wildcard: HashMap<&str, bool> = HashMap::new();
+        let mut hosts = ServedHosts::new(listener);
         let alone = listener.rules.iter();
         let alone = alone.filter(|(host, _)| !service_ports.has_host(host));
         for (host, rule) in alone {
-            let is_served = listener.has_all
-                // A rule's ports are the same for all of its names, and for all of its addresses.
-                || *by_rule
-                    .entry((&rule.from, is_name(host)))
-                    .or_insert_with(|| {
-                        let ports = all_ports(host, rule);
-                        ports.iter().any(|port| listener.routed.contains(port))
-                    })
-                || listener.below_wildcards.wildcards(host).iter().any(|one| {
-                    *by_wildcard
-                        .entry(one)
-                        .or_insert_with(|| listener.has_routes_of(one))
-                });
-            match is_served {
+            match hosts.has((host.as_str(), &**rule), all_ports) {
                 true => drop(served.insert(host)),
                 false => drop(lost.entry(host).or_insert(rule)),
             }
@@ -109,7 +150,7 @@ pub(super) fn unserved(
     for (host, rule) in lost.iter().filter(|(host, _)| !served.contains(**host)) {
         conflicts.push(REJECTED_CONFIG, Some(&rule.from), || {
             let ports = all_ports(host, rule);
-            let ports: Vec<_> = ports.iter().take(SHOWN).map(u16::to_string).collect();
+            let ports: Vec<_> = ports.iter().take(MOST_LISTED_PORTS).map(u16::to_string).collect();
             let message = format!(
                 "{host} of {} is served at no port of proxies that {sidecar} holds for: no service has this host, and they import \
                  none with requests at {}",
@@ -123,7 +164,7 @@ pub(super) fn unserved(
 }
 
 /// Ports that a message names.
-const SHOWN: usize = 8;
+const MOST_LISTED_PORTS: usize = 8;
 
 impl ListenerOfHosts<'_> {
     fn has_routes_of(&self, wildcard: &str) -> bool {
