@@ -750,7 +750,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("sources/kubernetes/watcher.rs", 566),
     ("sources/kubernetes/config/mod.rs", 490),
     ("sources/consul/schedule.rs", 420),
-    ("sources/kubernetes/index/source.rs", 436),
+    ("sources/kubernetes/index/source.rs", 447),
     ("gudgeon/grpc/connections.rs", 452),
     ("gudgeon/discovery/sources/mcp.rs", 455),
     ("gudgeon/discovery/debug/page.rs", 415),

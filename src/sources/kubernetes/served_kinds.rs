@@ -4,6 +4,7 @@ mod answer_cell;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use api::backoff::Backoff;
 use api::log_repeats::LogRepeatLimiter;
@@ -94,6 +95,11 @@ impl ServedKinds {
         Ok(None)
     }
 
+    /// Returns the time for which look-ups by answers of that age ask for no groups.
+    pub(crate) async fn remaining(&self, most: MaxAge) -> Duration {
+        self.groups.remaining(most).await
+    }
+
     async fn has(
         &self,
         (group, version): GroupVersion,
@@ -104,15 +110,11 @@ impl ServedKinds {
             let version = format!("{group}/{version}");
             served.as_ref().map(|served| served.contains(&version))
         };
-        let (MaxAge::Fixed(least) | MaxAge::Settling(least)) = most;
         let groups = self.cluster.group_versions();
-        let of_groups = self.groups.read(MaxAge::Fixed(least), groups, has_version);
-        let most = match of_groups.await? {
-            Some(false) => return Ok(false),
-            Some(true) => most,
-            // The version's own answer is the only one that tells of its group.
-            None => MaxAge::Fixed(least),
-        };
+        // `None`: the version's own answer is the only one that tells of its group.
+        if self.groups.read(most, groups, has_version).await? == Some(false) {
+            return Ok(false);
+        }
         let cell = {
             let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(answers.entry((group, version)).or_default())
@@ -239,8 +241,6 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::time::{Instant, sleep, timeout};
 
     use super::*;

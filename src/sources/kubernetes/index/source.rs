@@ -42,7 +42,7 @@ pub struct ClusterSettings {
     pub patience: Duration,
     /// The time after which a remote cluster that was not listed is no longer waited for.
     pub late: Duration,
-    /// The interval of look-ups for a kind that the server lacks, since it may be installed.
+    /// The first interval of look-ups for a kind that the server lacks, since it may be installed: it grows to a minute.
     pub recheck_interval: Duration,
     /// The time after which a kind that the server has lost is dropped, with its objects.
     pub gone: Duration,
@@ -398,7 +398,7 @@ impl InstalledKindWatch {
                     backoff.reset();
                     repeats.forget();
                     store.replace(Vec::new());
-                    self.again
+                    self.until_next_look().await
                 }
                 Err(failure) => {
                     failure.warn(&mut repeats);
@@ -424,13 +424,24 @@ impl InstalledKindWatch {
     /// Returns the version in which the server has the kind, which it has lost at that time.
     async fn version(&self, lost: Option<Instant>) -> Result<Option<&'static str>, Failure> {
         let Resource { group, name, .. } = self.resource;
-        // Together with `again`: a kind of a group that is installed is found within ten seconds.
-        let fresh = self.again / 8;
         // The last answer still has a kind that is lost.
         let most = match lost {
-            Some(_) => MaxAge::Fixed(fresh),
-            None => MaxAge::Settling(fresh),
+            Some(_) => MaxAge::Fixed(self.fresh()),
+            None => MaxAge::Settling(self.fresh()),
         };
         self.served.newest(group, self.versions, name, most).await
+    }
+
+    /// The age up to which kinds share an answer.
+    fn fresh(&self) -> Duration {
+        self.again / 8
+    }
+
+    /// Returns the pause after which a look-up may tell something new. The versions' answers are a little younger than that about
+    /// groups, and too old by then, too.
+    async fn until_next_look(&self) -> Duration {
+        let fresh = self.fresh();
+        let remaining = self.served.remaining(MaxAge::Settling(fresh)).await;
+        self.again.max(remaining + fresh)
     }
 }

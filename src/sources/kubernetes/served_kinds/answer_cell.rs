@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use crate::kubernetes::failure::Failure;
 
-/// The age at which each answer is asked for anew. Chosen: a kind that is added to a version of a group that the server has had for
-/// long is found within a minute or so; each request for such a version takes some 0.3 ms of processor time.
+/// The age at which each answer is asked for anew. Chosen: a kind that is installed long after the start is found within a minute or
+/// so, and a look takes up to a millisecond of processor time, since nothing of it is in a cache by then.
 const SETTLED: Duration = Duration::from_secs(60);
 
 /// The age up to which an answer is used.
@@ -39,7 +39,11 @@ impl<T: PartialEq> LastAnswer<T> {
         }
     }
 
-    fn is_fresh(&self, most: MaxAge) -> bool {
+    /// Returns the time for which it is still used; zero for a failure.
+    fn remaining(&self, most: MaxAge) -> Duration {
+        if self.found.is_err() {
+            return Duration::ZERO;
+        }
         let most = match most {
             MaxAge::Fixed(most) => most,
             MaxAge::Settling(least) => {
@@ -47,7 +51,7 @@ impl<T: PartialEq> LastAnswer<T> {
                 same_for.min(SETTLED).max(least)
             }
         };
-        self.found.is_ok() && self.at.elapsed() < most
+        most.saturating_sub(self.at.elapsed())
     }
 }
 
@@ -76,7 +80,7 @@ impl<T: PartialEq> AnswerCell<T> {
         let mut cell = self.0.lock().await;
         let answer = match cell.take() {
             // A failure serves the callers that waited for it: each of them would wait as long for a server that is silent.
-            Some(last) if last.at >= asked || last.is_fresh(most) => last,
+            Some(last) if last.at >= asked || !last.remaining(most).is_zero() => last,
             last => LastAnswer::after(last, ask.await),
         };
         cell.insert(answer)
@@ -84,6 +88,13 @@ impl<T: PartialEq> AnswerCell<T> {
             .as_ref()
             .map(read)
             .map_err(Clone::clone)
+    }
+
+    /// Returns the time for which the last answer is still used; zero without one.
+    pub(super) async fn remaining(&self, most: MaxAge) -> Duration {
+        let cell = self.0.lock().await;
+        cell.as_ref()
+            .map_or(Duration::ZERO, |last| last.remaining(most))
     }
 }
 
@@ -125,5 +136,18 @@ mod tests {
         assert_eq!(asked(most, 40).await, changed);
         let all: Vec<u64> = (0..240).step_by(8).collect();
         assert_eq!(asked(MaxAge::Fixed(SECOND), 0).await, all);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_tells_for_how_long_an_answer_is_used() {
+        let most = MaxAge::Settling(SECOND);
+        let cell = AnswerCell::default();
+        assert_eq!(cell.remaining(most).await, Duration::ZERO);
+        for used in [1, 9, 18, 36, 60, 60] {
+            cell.read(most, ready(Ok(())), |()| ()).await.unwrap();
+            let expected = Duration::from_secs(used);
+            assert_eq!(cell.remaining(most).await, expected);
+            tokio::time::advance(expected.max(Duration::from_secs(9))).await;
+        }
     }
 }
