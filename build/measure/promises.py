@@ -118,7 +118,7 @@ def at_rest(names, quick):
     for name in names:
         resident, processor = found[name]["resident"], found[name]["processor"]
         role, *beside = name.split(", ")
-        promised = measure.promises()["idle_api_server"][role] if beside == [idle.API_SERVER] else limits[role]
+        promised = limits[role]
         verdicts.append(judged(resident, promised, 1.0))
         row(f"gudgeon {name}: resident after {idle.REQUESTS} requests", f"{resident} kB", f"{promised} kB", verdicts[-1])
         what, shown, promised = "  processor time of a quiet minute", f"{processor:.1f} ms", f"{limits['processor']} ms"
