@@ -5,6 +5,7 @@
 use std::fmt;
 
 use crate::text::excerpt;
+use crate::url::without_credentials;
 
 /// An error refuses the object; a warning does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -221,16 +222,30 @@ pub fn push_index(path: &mut String, index: usize) {
     path.push(']');
 }
 
-/// A value as a message shows it: in quotes, escaped as JSON has it, and short.
+/// A value as a message shows it: in quotes, escaped as JSON has it, short, and without the credentials of a URL.
 #[must_use]
 pub fn quoted(text: &str) -> String {
-    let (head, mark) = excerpt(text, MAX_SHOWN);
+    // A URL that is cut within its password shows no end of it.
+    let text = without_credentials(text);
+    let (head, mark) = excerpt(&text, MAX_SHOWN);
     serde_json::Value::String(format!("{head}{mark}")).to_string()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_credentials_of_a_url_are_not_quoted() {
+        for (text, shown) in [
+            ("a://b:c/d", r#""a://b:c/d""#),
+            ("https://me:S3CRET@a:x/b", r#""https://…@a:x/b""#),
+        ] {
+            assert_eq!(quoted(text), shown);
+        }
+        let long = format!("https://{}S3CRET@a:x/b", "m".repeat(MAX_SHOWN - 12));
+        assert_eq!(quoted(&long), r#""https://…@a:x/b""#);
+    }
 
     #[test]
     fn a_path_shows_fields_keys_and_indices() {

@@ -1,5 +1,7 @@
 //! Redacts quotations in a text: a misplaced value may be a password.
 
+use std::borrow::Cow;
+
 /// Replaces redacted text.
 pub const REDACTED: &str = "…";
 
@@ -10,6 +12,14 @@ pub fn redact_quoted(text: &str) -> String {
 
 /// The text without the parts between double quotation marks that are to be hidden.
 pub fn redact_quoted_if(text: &str, hides: impl Fn(&str) -> bool) -> String {
+    map_quoted(text, |inner| match hides(inner) {
+        true => Cow::Borrowed(REDACTED),
+        false => Cow::Borrowed(inner),
+    })
+}
+
+/// The text with others in place of the parts between double quotation marks. A quotation without an end is redacted.
+pub fn map_quoted<'a>(text: &'a str, map: impl Fn(&'a str) -> Cow<'a, str>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('"') {
@@ -22,7 +32,7 @@ pub fn redact_quoted_if(text: &str, hides: impl Fn(&str) -> bool) -> String {
         };
         let (inner, behind) = after.split_at(end);
         out.push('"');
-        out.push_str(if hides(inner) { REDACTED } else { inner });
+        out.push_str(&map(inner));
         out.push('"');
         rest = behind.strip_prefix('"').unwrap_or(behind);
     }

@@ -66,7 +66,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("url", &["text"]),
             ("version", &[]),
             ("well_known", &[]),
-            ("finding", &["text"]),
+            ("finding", &["text", "url"]),
             ("yaml", &["size", "text"]),
             ("model", &["security"]),
             ("names", &[]),

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use api::config::Finding;
 use api::config::collections::MESH;
-use api::redact::{REDACTED, redact_quoted};
+use api::redact::{REDACTED, map_quoted, redact_quoted};
 use api::url::without_credentials;
 use api::well_known::LAST_APPLIED;
 use serde_json::{Map, Value};
 use sources::catalogue::ConfigReport;
 
 /// Fields that are secrets by their own name, or that may have arbitrary content.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "accesstoken",
     "apikey",
     "authorization",
@@ -22,6 +22,7 @@ const NAMES: [&str; 15] = [
     "cookie",
     "credential",
     "credentials",
+    "endpointparams",
     "inlinebytes",
     "inlinestring",
     "params",
@@ -54,6 +55,13 @@ fn is_secret(name: &str) -> bool {
     NAMES.contains(&name.as_str()) || ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
+/// Fields whose messages consist of secrets and of names of files: a text in their place may be the secret itself.
+const HOLDERS: [&str; 3] = ["authentication", "mutual", "oauth"];
+
+fn is_holder(name: &str) -> bool {
+    HOLDERS.contains(&normalized(name).as_str())
+}
+
 /// Fields that may hold the path of a secret: a TLS key's, and the OAuth secret of a handler's connection.
 const PATHS: [&str; 2] = ["clientsecret", "privatekey"];
 
@@ -76,7 +84,9 @@ pub(crate) fn redact(value: &mut Value) {
                 } else if name == LAST_APPLIED {
                     // kubectl keeps the whole object as text in this annotation.
                     redact_document(value);
-                } else if is_secret(name) && !is_path(name, value) && !value.is_null() {
+                } else if is_secret(name) && !is_path(name, value) && !value.is_null()
+                    || is_holder(name) && value.is_string()
+                {
                     *value = REDACTED.into();
                 } else {
                     redact(value);
@@ -313,22 +323,31 @@ fn local_keys(value: &mut Value) -> bool {
 fn may_lead_to_secret(path: &str) -> bool {
     let names = path.split(['.', '[', ']', '"']);
     let is_condition = path.contains(".when[");
-    names.map(normalized).any(|name| {
-        name == "jwks"
-            || is_secret(&name)
-            || is_condition && matches!(name.as_str(), "values" | "notvalues")
-    })
+    names.clone().next_back().is_some_and(is_holder)
+        || names.map(normalized).any(|name| {
+            name == "jwks"
+                || is_secret(&name)
+                || is_condition && matches!(name.as_str(), "values" | "notvalues")
+        })
 }
 
-/// Redacts a finding: quotations are removed if its path may lead to a secret, or one that its message begins with.
+/// Redacts a finding: quotations are removed if its path may lead to a secret, or one that its message begins with. Of other
+/// quotations the secrets in URLs are.
 pub(crate) fn redact_finding(found: &Finding) -> Finding {
     let mut redacted = found.clone();
-    if may_lead_to_secret(&found.path) {
-        redacted.message = redact_quoted(&found.message);
-    } else if found.path.is_empty() {
-        redacted.message = redact_text(&found.message);
-    }
+    redacted.message = match may_lead_to_secret(&found.path) {
+        true => redact_quoted(&found.message),
+        false => redact_text(&found.message),
+    };
     redacted
+}
+
+/// Redacts the secrets in quoted URLs.
+fn redact_quoted_urls(text: &str) -> String {
+    map_quoted(text, |quoted| match quoted.contains("://") {
+        true => redact_url_parameters(&without_credentials(quoted)).into(),
+        false => quoted.into(),
+    })
 }
 
 /// Redacts the report of a source.
@@ -345,12 +364,14 @@ pub(crate) fn redact_report(report: &ConfigReport) -> ConfigReport {
     redacted
 }
 
-/// Redacts findings that are rendered as `PATH: MESSAGE`, with or without a file and an object in front.
+/// Redacts findings that are rendered as `PATH: MESSAGE`, with or without a file and an object in front; the secrets in URLs without
+/// a path, too.
 pub(crate) fn redact_text(text: &str) -> String {
     let mut parts = text.split(": ");
     let is_path = |part: &&str| part.starts_with("spec") && !part.contains(' ');
     match parts.any(|part| is_path(&part) && may_lead_to_secret(part)) {
         true => redact_quoted(text),
+        false if text.contains("://") => redact_quoted_urls(text),
         false => text.to_owned(),
     }
 }

@@ -12,6 +12,8 @@ fn secrets_go_and_the_rest_stays() {
         "accessToken": "/abc", "header": {"key": "authorization", "value": "abc"}, "items": [{"apiKey": "/abc"}, {"clientSecret": "/etc/oauth"}],
         "pem": "-----BEGIN PRIVATE KEY-----abc",
         "privateKey": "abc",
+        "mutual": "abc",
+        "oauth": {"clientId": "me", "endpointParams": {"a": "abc"}},
         "password": null,
         "tokens": ["kept"],
         "jwtRules": [
@@ -39,6 +41,7 @@ fn secrets_go_and_the_rest_stays() {
         "a.example",
         "\"password\":null",
         "\"issuer\":\"i\"",
+        "\"clientId\":\"me\"",
     ] {
         assert!(text.contains(part), "{part} {text}");
     }
@@ -53,6 +56,11 @@ fn an_unknown_sink_receives_no_secret_and_every_condition() {
             HANDLERS,
             json!({"compiledAdapter": "redis", "params": {"password": "abc", "n": 1}, "connection": {"address": "a:1"}}),
             json!({"compiledAdapter": "redis", "connection": {"address": "a:1"}}),
+        ),
+        (
+            HANDLERS,
+            json!({"connection": {"authentication": {"tls": {"oauth": {"clientId": "me", "endpointParams": {"a": "abc"}}}}}}),
+            json!({"connection": {"authentication": {"tls": {"oauth": {"clientId": "me"}}}}}),
         ),
         (
             "istio/security/v1beta1/requestauthentications",
@@ -128,6 +136,36 @@ fn a_finding_redacts_the_secret() {
             "got \"…\"",
         ),
         ("spec.params.password", "\"abc", "\"…"),
+        (
+            "spec.jwtRules[0].jwksUri",
+            "\"https://me:abc@a:x/b\" is none",
+            "\"https://…@a:x/b\" is none",
+        ),
+        (
+            "spec.jwtRules[0].jwksUri",
+            "\"https://a:x/b?token=abc&c=d\", did you mean \"b\"?",
+            "\"https://a:x/b?token=…&c=d\", did you mean \"b\"?",
+        ),
+        (
+            "spec.connection.authentication.mutual",
+            "want an object, got \"abc\"",
+            "want an object, got \"…\"",
+        ),
+        (
+            "spec.connection.authentication.tls.oauth",
+            "want an object, got \"abc\"",
+            "want an object, got \"…\"",
+        ),
+        (
+            "spec.connection.authentication.tls.oauth.endpointParams.a",
+            "want a string, got \"abc\"",
+            "want a string, got \"…\"",
+        ),
+        (
+            "spec.connection.authentication.tls.authHeader",
+            "\"PLAN\" is none",
+            "\"PLAN\" is none",
+        ),
         ("spec.hosts[0]", "\"a_b\" is not", "\"a_b\" is not"),
     ] {
         let found = redact_finding(&Finding::error(path, message));
@@ -150,6 +188,10 @@ fn a_message_does_not_quote_the_secret() {
             "spec.hosts[0]: \"abc\" is no host",
         ),
         ("no path", "no path"),
+        (
+            "a.yaml:8: Zipkin n/p: spec.a: \"http://me:abc@c\" is none",
+            "a.yaml:8: Zipkin n/p: spec.a: \"http://…@c\" is none",
+        ),
         (
             "spec.rules[0].when[0].notValues: want a list, got \"abc\"",
             "spec.rules[0].when[0].notValues: want a list, got \"…\"",

@@ -51,7 +51,10 @@ pub(super) fn named(source: &ConfigSource, received: usize) -> Result<SourceName
         Some(path) if path.starts_with('/') => {
             Ok(SourceName::Folder(PathBuf::from(path), collections()))
         }
-        Some(_) => Err(format!("{:?}: want fs:///DIRECTORY", source.address)),
+        Some(_) => Err(format!(
+            "{:?}: want fs:///DIRECTORY",
+            without_credentials(&source.address)
+        )),
         None => parse(source, received).map(SourceName::Dialled),
     }
 }
