@@ -12,6 +12,7 @@ mod page_tests;
 mod panic_tests;
 mod port;
 mod publish;
+mod refused;
 mod sinkz;
 mod source;
 mod union_state;

@@ -165,6 +165,46 @@ async fn unreadable_responses_are_refused_and_invalid_objects_left_out() {
 }
 
 #[tokio::test]
+async fn a_refused_object_stands_in_configz_beside_the_version_that_is_served() {
+    let (discovery, mut source_stream) = start().await;
+    let breaks = ServiceEntry {
+        hosts: vec!["not a host".to_owned()],
+        ..ServiceEntry::default()
+    };
+    let breaks = |name| resource(name, TYPE, breaks.encode_to_vec());
+    let rows = || {
+        let all = discovery.json("/debug/configz");
+        let rows = all.as_array().unwrap().iter().map(|row| {
+            let status = &row["status"];
+            let is_told = status["messages"].to_string().contains("hosts");
+            json!([
+                row["metadata"]["name"],
+                row["source"],
+                status["accepted"],
+                is_told
+            ])
+        });
+        rows.collect::<Vec<_>>()
+    };
+    let source = rows()[0][1].clone();
+    let served = json!(["a", source, true, false]);
+    assert_eq!(rows(), [served.clone()]);
+    // One that was good before, and one that never was.
+    let changed = vec![breaks("demo/a"), breaks("demo/b")];
+    let answer = source_stream.say(ENTRIES, changed).await;
+    assert_eq!(answer.error_detail, None);
+    let refused = ["a", "b"].map(|name| json!([name, source, false, true]));
+    let [stale, new] = refused;
+    soon("the refused versions", || {
+        rows() == [served.clone(), stale.clone(), new.clone()]
+    })
+    .await;
+    let answer = source_stream.say(ENTRIES, vec![entry("10.0.0.2")]).await;
+    assert_eq!(answer.error_detail, None);
+    soon("the good version", || rows() == [served.clone()]).await;
+}
+
+#[tokio::test]
 async fn wrong_things_without_end_fill_neither_the_log_nor_the_metrics() {
     let (discovery, mut source_stream) = start().await;
     for turn in 0..200 {

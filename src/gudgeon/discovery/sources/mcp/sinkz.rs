@@ -5,83 +5,23 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::config::collections::kind_of;
-use api::config::{ObjectStatus, ServedInstead};
 use mcp::sink::{Outcome, Sink};
 use serde_json::{Map, Value, json};
-use sources::catalogue::{ConfigReport, Origin};
+use sources::catalogue::Origin;
 
 use super::local::Local;
+use super::refused::{RefusedRow, objects_of};
 use super::{McpSources, Source, SourceOrigin};
 use crate::discovery::readiness::refuses_all;
 use crate::discovery::source_facts::Object;
 use crate::html::{self, ROWS, escaped};
 use crate::log::stamp;
 use crate::mcp::{LinkState, ReceivedObject, SourceObjects};
-use crate::secrets;
-
-/// An object that is not served as it was sent or written; or a file that cannot be read, which has no name.
-struct RefusedRow {
-    collection: String,
-    name: String,
-    origin: Origin,
-    serving: ServedInstead,
-    errors: Vec<String>,
-}
-
-impl RefusedRow {
-    fn json(&self) -> Value {
-        json!({
-            "collection": self.collection, "name": self.name, "origin": self.origin.to_string(),
-            "state": self.serving.as_str(), "errors": self.errors,
-        })
-    }
-}
 
 impl Source {
     /// The origin of objects that have none of their own.
     pub(super) fn as_origin(&self) -> Origin {
         Origin::Source(self.name().into())
-    }
-
-    /// The objects of each of its streams; none of what is read here.
-    fn streams(&self) -> Vec<Arc<SourceObjects>> {
-        match &self.origin {
-            SourceOrigin::Link(link) => vec![Arc::clone(&link.objects)],
-            SourceOrigin::Port(_, sources) => sources.all(),
-            SourceOrigin::Local(_) => Vec::new(),
-        }
-    }
-
-    /// The first of them, each once: words are made for those who read them.
-    fn refused(&self, most: usize) -> Vec<RefusedRow> {
-        if let SourceOrigin::Local(local) = &self.origin {
-            return of_report(&local.report(), most);
-        }
-        let mut known = BTreeSet::new();
-        let streams = self.streams();
-        let rows = streams
-            .iter()
-            .flat_map(|objects| of_sink(objects, &self.as_origin(), most));
-        // Replicas send the same.
-        let once = rows.filter(|row| known.insert((row.collection.clone(), row.name.clone())));
-        once.take(most).collect()
-    }
-
-    /// The kind and name of each, once.
-    fn each_refused(&self, mut each: impl FnMut(&str, &str)) {
-        if let SourceOrigin::Local(local) = &self.origin {
-            let report = local.report();
-            return report.refused.iter().for_each(|one| {
-                let (kind, name) = one.kind_and_name();
-                each(kind, &name);
-            });
-        }
-        for (collection, objects) in objects_of(&self.streams()) {
-            let kind = kind_of(&collection).map(|kind| kind.kind);
-            let refused = objects.iter().filter(|(_, is_accepted)| !**is_accepted);
-            refused.for_each(|(name, _)| each(kind.unwrap_or(&collection), name));
-        }
     }
 }
 
@@ -312,60 +252,6 @@ fn of_local(source: &Source, local: &Local) -> Value {
         "collections": collections,
         "rejected": rejected(source),
     })
-}
-
-fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<RefusedRow> {
-    let sink = held.blocking_sink();
-    let mut refused = Vec::new();
-    for (collection, _) in sink.status() {
-        for (name, one) in sink.entries(collection) {
-            let ObjectStatus::Refused { serving } = one.status() else {
-                continue;
-            };
-            if refused.len() >= most {
-                return refused;
-            }
-            refused.push(RefusedRow {
-                collection: collection.to_string(),
-                name: name.to_string(),
-                origin: origin.clone(),
-                serving,
-                errors: one
-                    .findings
-                    .iter()
-                    .map(|one| secrets::redact_text(one))
-                    .collect(),
-            });
-        }
-    }
-    refused
-}
-
-fn of_report(report: &ConfigReport, most: usize) -> Vec<RefusedRow> {
-    let refused = report.refused.iter().take(most).map(|one| RefusedRow {
-        collection: one.id.collection.to_owned(),
-        name: one.id.name.to_string(),
-        origin: one.origin.clone(),
-        serving: one.serving,
-        errors: one.findings.iter().map(ToString::to_string).collect(),
-    });
-    refused.collect()
-}
-
-/// The objects of all streams by collection and name, each once; false for one that breaks a rule in any of them.
-fn objects_of(streams: &[Arc<SourceObjects>]) -> BTreeMap<String, BTreeMap<String, bool>> {
-    let mut all: BTreeMap<String, BTreeMap<String, bool>> = BTreeMap::new();
-    for objects in streams {
-        let sink = objects.blocking_sink();
-        for (collection, _) in sink.status() {
-            let known = all.entry(collection.to_string()).or_default();
-            for (name, one) in sink.entries(collection) {
-                let is_accepted = known.entry(name.to_string()).or_insert(true);
-                *is_accepted &= one.status() == ObjectStatus::Accepted;
-            }
-        }
-    }
-    all
 }
 
 /// Objects, and those of them that break a rule.

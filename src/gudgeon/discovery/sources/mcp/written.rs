@@ -33,14 +33,14 @@ pub(super) fn unchecked_kinds(sources: &[Source]) -> Vec<&'static Kind> {
 impl McpSources {
     /// Adds all objects, used or not.
     pub(in super::super) fn written(&self, all: &mut DebugView) {
-        let (reports, rules, services) = {
+        let (sources, rules, services) = {
             // The event loop takes this lock: rows are made and redacted without it.
             let state = self.state();
-            let reports: Vec<_> = reports(&state.sources).collect();
             let rules: Vec<_> = state.rules.last_versions().collect();
             let services: Vec<_> = state.services.last_versions().collect();
-            (reports, rules, services)
+            (state.sources.clone(), rules, services)
         };
+        let reports: Vec<_> = reports(&sources).collect();
         all.add(&self.rules, received(rules, &reports).map(Arc::new));
         let services = services.into_iter().map(LastVersion::written);
         all.add(&self.services, services.map(Arc::new));
@@ -50,6 +50,8 @@ impl McpSources {
             let unchecked = unchecked.filter_map(|(id, object)| unchecked_object(id, object));
             all.add(&self.rules, refused.chain(unchecked).map(Arc::new));
         }
+        let refused = sources.iter().flat_map(Source::written_refused);
+        all.add(&self.rules, refused.map(Arc::new));
     }
 }
 
