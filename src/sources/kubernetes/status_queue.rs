@@ -52,7 +52,7 @@ enum RefusalExtent {
     Object,
     /// A role may be granted in one namespace and missing in another.
     Namespace,
-    /// The server does not have the kind.
+    /// The server does not have the kind, or not its status.
     Kind,
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct StatusQueue<W> {
     in_flight: Option<Subject>,
     /// The object that was tried last: the others have their turn before it has one again.
     last: Option<Subject>,
-    /// Kinds whose statuses the account may not write: in a namespace, or in all of them under `None`.
+    /// Kinds whose statuses cannot be written: in a namespace, or in all of them under `None`.
     forbidden: BTreeMap<GroupResource, BTreeMap<Option<Box<str>>, Instant>>,
     /// No write begins before then.
     not_before: Option<Instant>,
@@ -280,11 +280,37 @@ impl<W: PartialEq> StatusQueue<W> {
                 };
                 if let Some(namespace) = namespace {
                     let kind = attempt.subject.group_resource();
-                    let namespaces = self.forbidden.entry(kind).or_default();
-                    namespaces.insert(namespace, until);
+                    self.forbid(kind, namespace, until);
                 }
             }
         }
+        self.put_back(attempt, not_before);
+    }
+
+    /// Delays all writes of the kind of an object that is there and has no status to patch.
+    pub(crate) fn lacks_status(&mut self, attempt: Attempt<W>, now: Instant) {
+        self.server_responded();
+        let kind = attempt.subject.group_resource();
+        let (group, plural) = kind;
+        let refusal = (format!("{plural}.{group}"), RefusalExtent::Kind);
+        if self.is_news(&refusal) {
+            tracing::warn!(
+                "cannot write the status of {plural}.{group}: its CustomResourceDefinition has no status subresource: trying again in \
+                 {} s",
+                REFUSED.as_secs()
+            );
+        }
+        self.forbid(kind, None, now + REFUSED);
+        self.put_back(attempt, None);
+    }
+
+    fn forbid(&mut self, kind: GroupResource, namespace: Option<Box<str>>, until: Instant) {
+        let namespaces = self.forbidden.entry(kind).or_default();
+        namespaces.insert(namespace, until);
+    }
+
+    /// Puts a failed write back, unless a newer one or the deletion of its object superseded it.
+    fn put_back(&mut self, attempt: Attempt<W>, not_before: Option<Instant>) {
         if self.in_flight.take().as_ref() == Some(&attempt.subject) {
             let pending = PendingWrite {
                 write: attempt.write,
@@ -297,7 +323,7 @@ impl<W: PartialEq> StatusQueue<W> {
 
     /// Once of each kind: others of it are refused for the same reason.
     fn log_refusal(&mut self, failure: &Failure, extent: RefusalExtent) {
-        // The object is gone, or its kind has no status.
+        // The object is gone.
         if failure.is_not_found() {
             tracing::debug!("{failure}");
             return;
@@ -309,14 +335,22 @@ impl<W: PartialEq> StatusQueue<W> {
             },
             ..failure.clone()
         };
-        let logged = (about.action.to_string(), extent);
-        if !self.logged_refusals.contains(&logged) && self.logged_refusals.len() < MOST_LOGGED {
-            self.logged_refusals.push(logged);
+        if self.is_news(&(about.action.to_string(), extent)) {
             tracing::warn!(
                 "{about}: status is not written, trying again in {} s",
                 REFUSED.as_secs()
             );
         }
+    }
+
+    /// Returns true for a refusal that is not logged yet, and remembers it.
+    fn is_news(&mut self, refusal: &(String, RefusalExtent)) -> bool {
+        let is_news =
+            !self.logged_refusals.contains(refusal) && self.logged_refusals.len() < MOST_LOGGED;
+        if is_news {
+            self.logged_refusals.push(refusal.clone());
+        }
+        is_news
     }
 }
 
@@ -536,6 +570,22 @@ mod tests {
             play.now += REFUSED;
             assert_eq!(play.done(), "n/a", "{failure}");
         }
+    }
+
+    #[test]
+    fn a_kind_without_a_status_subresource_waits_and_is_logged_once() {
+        let mut play = Play::new(&["n/a", "n/b", "other/c"]);
+        for _ in 0..2 {
+            let attempt = play.begin().unwrap();
+            play.queue.lacks_status(attempt, play.now);
+            // Neither another object nor a newer write of the same one asks again.
+            play.queue.set(subject("n/a"), 1);
+            assert_eq!(play.wait(), Some(REFUSED.as_secs()));
+            assert_eq!(play.queue.logged_refusals.len(), 1);
+            play.now += REFUSED;
+        }
+        let names = std::iter::repeat_with(|| play.done()).take_while(|name| name != "-");
+        assert_eq!(names.count(), 3);
     }
 
     #[test]

@@ -97,6 +97,8 @@ enum WriteOutcome {
     UpToDate,
     /// The object is gone, or newer than the messages: an update for it will follow.
     Outdated,
+    /// The object is there, and its kind has no status subresource.
+    WithoutStatus,
 }
 
 /// Writes statuses until the sender is dropped. `kinds`: kinds whose objects have a status.
@@ -266,12 +268,12 @@ impl StatusWriter {
 
     async fn write(&mut self, kinds: &[&'static Kind], attempt: Attempt<ServerSideApply>) {
         match self.apply(kinds, &attempt.subject, &attempt.write).await {
-            Ok(outcome) => {
+            Ok(WriteOutcome::UpToDate) => {
                 self.queue.done();
-                if matches!(outcome, WriteOutcome::UpToDate) {
-                    self.written.done(attempt.subject, &attempt.write);
-                }
+                self.written.done(attempt.subject, &attempt.write);
             }
+            Ok(WriteOutcome::Outdated) => self.queue.done(),
+            Ok(WriteOutcome::WithoutStatus) => self.queue.lacks_status(attempt, Instant::now()),
             Err(failure) => {
                 // The server has the kind no more, or not in this version.
                 if failure.is_not_found() && failure.action.verb == "list" {
@@ -297,17 +299,7 @@ impl StatusWriter {
             return Ok(WriteOutcome::Outdated);
         };
         let key = &subject.key;
-        // The right to list is there already, and that to get need not be.
-        let params = ListParams::default()
-            .fields(&format!("metadata.name={}", key.name))
-            .limit(1);
-        let request = served.request(key).list(&params);
-        let action = Action {
-            resource: served.resource.to_string(),
-            ..served.action("list", Some(key))
-        };
-        let asked = self.cluster.exchange(&action, REQUEST);
-        let page: StatusPage = asked.json(request).await?;
+        let page = self.current(served, key).await?;
         let Some(current) = page.first() else {
             return Ok(WriteOutcome::Outdated);
         };
@@ -331,8 +323,30 @@ impl StatusWriter {
         );
         let action = served.action("patch", Some(key));
         let asked = self.cluster.exchange(&action, REQUEST);
-        asked.json::<serde::de::IgnoredAny>(request).await?;
-        Ok(WriteOutcome::UpToDate)
+        match asked.json::<serde::de::IgnoredAny>(request).await {
+            Ok(_) => Ok(WriteOutcome::UpToDate),
+            // The server has the same words for an object that is gone.
+            Err(failure) if failure.is_not_found() => match self.current(served, key).await {
+                Ok(page) if page.first().is_some() => Ok(WriteOutcome::WithoutStatus),
+                Ok(_) | Err(_) => Err(failure),
+            },
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The object, if it is there.
+    async fn current(&self, served: KindVersion, key: &Key) -> Result<StatusPage, Failure> {
+        // The right to list is there already, and that to get need not be.
+        let params = ListParams::default()
+            .fields(&format!("metadata.name={}", key.name))
+            .limit(1);
+        let request = served.request(key).list(&params);
+        let action = Action {
+            resource: served.resource.to_string(),
+            ..served.action("list", Some(key))
+        };
+        let asked = self.cluster.exchange(&action, REQUEST);
+        asked.json(request).await
     }
 }
 

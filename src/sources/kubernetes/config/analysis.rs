@@ -103,9 +103,20 @@ impl MergePatch {
         Request::new(self.resource.path(namespace))
     }
 
+    async fn current(&self, cluster: &Cluster) -> Result<WatchedObject, Failure> {
+        let request = self
+            .request()
+            .get(&self.key.name, &kube::core::params::GetParams::default());
+        let action = Action {
+            resource: self.resource.to_string(),
+            ..self.action("get")
+        };
+        cluster.exchange(&action, REQUEST).json(request).await
+    }
+
     /// # Errors
     /// The write failed. The update is unchanged, and can be retried.
-    async fn write(&mut self, cluster: &Cluster) -> Result<(), Failure> {
+    async fn write(&mut self, cluster: &Cluster) -> Result<MergeOutcome, Failure> {
         let mut conflict = None;
         for _ in 0..TRIES {
             let patch = json!({
@@ -125,30 +136,38 @@ impl MergePatch {
                 .json::<Json>(request)
                 .await;
             match answer {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(MergeOutcome::Settled),
                 Err(failure) if failure.code() == Some(409) => conflict = Some(failure),
+                // The server has the same words for an object that is gone.
+                Err(failure) if failure.is_not_found() => {
+                    return match self.current(cluster).await {
+                        Ok(_) => Ok(MergeOutcome::WithoutStatus),
+                        Err(_) => Err(failure),
+                    };
+                }
                 Err(failure) => return Err(failure),
             }
-            let request = self
-                .request()
-                .get(&self.key.name, &kube::core::params::GetParams::default());
-            let action = Action {
-                resource: self.resource.to_string(),
-                ..self.action("get")
-            };
-            let now: WatchedObject = cluster.exchange(&action, REQUEST).json(request).await?;
+            let now = self.current(cluster).await?;
             // The object has changed since: its messages are outdated.
             if now.content != self.content {
-                return Ok(());
+                return Ok(MergeOutcome::Settled);
             }
             self.status = status(&now, &self.messages);
             if self.status.is_empty() {
-                return Ok(());
+                return Ok(MergeOutcome::Settled);
             }
             self.version = now.version;
         }
-        conflict.map_or(Ok(()), Err)
+        conflict.map_or(Ok(MergeOutcome::Settled), Err)
     }
+}
+
+/// The end of a write that did not fail.
+enum MergeOutcome {
+    /// The status is written, or needs no write any more.
+    Settled,
+    /// The object is there, and its kind has no status subresource.
+    WithoutStatus,
 }
 
 /// The pending writes, shared with the task that carries them out.
@@ -209,7 +228,10 @@ pub(super) async fn run(cluster: Cluster, writes: StatusWrites) {
     loop {
         let mut attempt = writes.next().await;
         match attempt.write.write(&cluster).await {
-            Ok(()) => writes.queue().done(),
+            Ok(MergeOutcome::Settled) => writes.queue().done(),
+            Ok(MergeOutcome::WithoutStatus) => {
+                writes.queue().lacks_status(attempt, Instant::now());
+            }
             Err(failure) => {
                 let mut queue = writes.queue();
                 queue.failed(attempt, &failure, Instant::now(), fastrand::f64());

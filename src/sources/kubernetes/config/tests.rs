@@ -522,7 +522,7 @@ async fn a_failed_status_write_is_retried() {
     play.until_written(&fake, "n/b", &Json::Null).await;
     // 403 is not retried for this object; another object may be writable.
     let before = fake.count("patch");
-    fake.fail("patch", &[status(403), status(404)]);
+    fake.fail("patch", &[status(403), status(422)]);
     fake.put_in(VIRTUAL_SERVICES, broken("e"));
     fake.put_in(VIRTUAL_SERVICES, broken("f"));
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -537,6 +537,26 @@ async fn a_failed_status_write_is_retried() {
     fake.put_in(VIRTUAL_SERVICES, changed);
     play.until_written(&fake, "n/e", &said_of_htp()).await;
     assert_eq!(messages(&fake, "n/f"), Json::Null);
+}
+
+/// In charts of Istio 1.1 to 1.3 the CustomResourceDefinitions have no status subresource: each write was refused, and nothing said so.
+#[tokio::test]
+async fn a_kind_without_a_status_subresource_is_asked_for_it_once() {
+    let fake = fake().await;
+    for name in ["a", "b", "c"] {
+        let mut broken = service(name, "x");
+        broken["spec"]["htp"] = json!([]);
+        fake.put_in(VIRTUAL_SERVICES, broken);
+    }
+    fake.fail("patch", &[Fault::Status(404, 0)]);
+    let mut play = Play::analysis(&fake);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while fake.count("get n/") == 0 {
+        assert!(Instant::now() < deadline, "{:?}", fake.log());
+        let _heard = timeout(Duration::from_millis(5), play.server.changed()).await;
+    }
+    let _heard = timeout(Duration::from_millis(300), play.until(|_, _| false)).await;
+    assert_eq!(fake.count("patch"), 1, "{:?}", fake.log());
 }
 
 /// The writer used to sleep until the failed write was due again.

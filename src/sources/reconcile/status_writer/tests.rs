@@ -244,7 +244,6 @@ async fn refused_writes_are_not_retried_at_each_turn() {
     for (fault, of_others) in [
         (Fault::Forbids(no_right), ":"),
         (Fault::Forbids(denied), "1:x"),
-        (Fault::Status(404, 0), "1:x"),
         (Fault::Status(422, 0), "1:x"),
     ] {
         let fake = fake().await;
@@ -272,6 +271,30 @@ async fn refused_writes_are_not_retried_at_each_turn() {
         assert_eq!(writing.status(SERVICES, "other/a"), "1:x", "{fault:?}");
         assert_eq!(writing.writes_of("a"), 1, "{fault:?}");
     }
+}
+
+#[tokio::test]
+async fn a_kind_without_a_status_subresource_is_asked_for_it_once() {
+    let fake = fake().await;
+    for name in ["a", "other/a"] {
+        put(&fake, SERVICES, name, 1);
+    }
+    fake.fail("patch", &[Fault::Status(404, 0)]);
+    let writing = Writing::start(fake, &[(SERVICES, "a", 1, &["x"])]);
+    writing
+        .asked("the first write", || writing.writes_of("a") == 1)
+        .await;
+    for content in 2..4 {
+        // A kind that has a status is written.
+        writing
+            .settled(&[
+                (SERVICES, "a", content, &["y"]),
+                (SERVICES, "other/a", 1, &["x"]),
+            ])
+            .await;
+    }
+    assert_eq!(writing.writes_of("a"), 1);
+    assert_eq!(writing.writes_of("other/a"), 0);
 }
 
 #[tokio::test]
