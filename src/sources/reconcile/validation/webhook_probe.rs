@@ -34,10 +34,14 @@ const GROUP: &str = "networking.istio.io";
 /// The oldest first.
 const VERSIONS: [&str; 3] = ["v1alpha3", "v1beta1", "v1"];
 const GATEWAYS: &str = "gateways";
-/// The interval of probes.
+/// The interval of probes, until a refusal is overdue.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The time after which a missing refusal is a warning: nothing is enforced yet.
 const OVERDUE: Duration = Duration::from_secs(60);
+/// The interval from then on. Chosen: a Service that has no endpoint for so long may never get one, and its first is seen in time.
+const AGAIN_OVERDUE: Duration = Duration::from_secs(10);
+/// Until EndpointSlices are asked for again where the server has none, or the account has no right to them.
+const WITHOUT_SLICES: Duration = Duration::from_secs(300);
 /// The same after a failure, with jitter: an API server that is back must not wait for a refusal of its own. A server that
 /// asks for a longer wait gets it.
 const BOUNDS: Bounds = Bounds {
@@ -94,6 +98,32 @@ pub(crate) struct WebhookProbe {
     pub(crate) statuses: ReconcileStatuses,
 }
 
+/// Returns the interval of probes, for as long as they have been without a refusal.
+const fn interval(since: Duration) -> Duration {
+    if since.as_secs() < OVERDUE.as_secs() {
+        AGAIN
+    } else {
+        AGAIN_OVERDUE
+    }
+}
+
+/// The resource that tells of the Service's endpoints.
+#[derive(Clone, Copy, Debug, Default)]
+struct EndpointsResource {
+    /// EndpointSlices were not there, and are not asked for before then.
+    without_slices_until: Option<Instant>,
+}
+
+impl EndpointsResource {
+    fn has_slices(self, now: Instant) -> bool {
+        self.without_slices_until.is_none_or(|until| until <= now)
+    }
+
+    fn lacks_slices(&mut self, now: Instant) {
+        self.without_slices_until = Some(now + WITHOUT_SLICES);
+    }
+}
+
 /// The outcome of one try.
 enum ProbeOutcome {
     Refused,
@@ -110,9 +140,10 @@ impl WebhookProbe {
         let mut backoff = Backoff::new(BOUNDS);
         let begin = Instant::now();
         let token = ProbeToken::random();
+        let mut endpoints = EndpointsResource::default();
         let because = loop {
-            let mut wait = AGAIN;
-            let message = match self.outcome(&token).await {
+            let mut wait = interval(begin.elapsed());
+            let message = match self.outcome(&token, &mut endpoints).await {
                 Ok(ProbeOutcome::Refused) => break "the webhook refused an invalid Gateway",
                 Ok(ProbeOutcome::NoKind) => {
                     break "no Gateway kind is installed that it could refuse";
@@ -122,7 +153,7 @@ impl WebhookProbe {
                     message
                 }
                 Err(failure) => {
-                    wait = failure.wait(&mut backoff, fastrand::f64());
+                    wait = wait.max(failure.wait(&mut backoff, fastrand::f64()));
                     let message = failure.to_string();
                     if let Some(count) = repeats.observe(&message) {
                         tracing::warn!("{message}{}: trying again", times(count));
@@ -162,7 +193,11 @@ impl WebhookProbe {
         }
     }
 
-    async fn outcome(&self, token: &ProbeToken) -> Result<ProbeOutcome, Failure> {
+    async fn outcome(
+        &self,
+        token: &ProbeToken,
+        endpoints: &mut EndpointsResource,
+    ) -> Result<ProbeOutcome, Failure> {
         let mut is_entered = false;
         self.statuses
             .of(&self.configuration, |status| is_entered = status.is_entered);
@@ -173,7 +208,7 @@ impl WebhookProbe {
             )));
         }
         let ServiceReference { namespace, name } = &self.service;
-        if !self.is_ready().await? {
+        if !self.is_ready(endpoints).await? {
             return Ok(ProbeOutcome::Waiting(format!(
                 "no endpoint of {namespace}/{name} is ready"
             )));
@@ -187,7 +222,20 @@ impl WebhookProbe {
         Ok(message.map_or(ProbeOutcome::Refused, ProbeOutcome::Waiting))
     }
 
-    async fn is_ready(&self) -> Result<bool, Failure> {
+    async fn is_ready(&self, endpoints: &mut EndpointsResource) -> Result<bool, Failure> {
+        if endpoints.has_slices(Instant::now()) {
+            match self.has_ready_slice().await {
+                // Not served, or not for us: roles of old charts have Endpoints alone.
+                Err(failure) if matches!(failure.code(), Some(403 | 404)) => {
+                    endpoints.lacks_slices(Instant::now());
+                }
+                ready => return ready,
+            }
+        }
+        self.has_ready_address().await
+    }
+
+    async fn has_ready_slice(&self) -> Result<bool, Failure> {
         let ServiceReference { namespace, name } = &self.service;
         let action = action("list", ENDPOINT_SLICES, None);
         let params = ListParams {
@@ -195,22 +243,16 @@ impl WebhookProbe {
             ..ListParams::default()
         };
         let request = Request::new(ENDPOINT_SLICES.path(Some(namespace))).list(&params);
-        match self
-            .cluster
-            .exchange(&action, self.within)
-            .json::<Slices>(request)
-            .await
-        {
-            Ok(slices) => {
-                let all = slices.items.into_iter().filter_map(|slice| slice.endpoints);
-                // An endpoint without a condition is ready.
-                return Ok(all.flatten().any(|one| one.conditions.ready != Some(false)));
-            }
-            // Not served, or not for us: roles of old charts have Endpoints alone.
-            Err(failure) if matches!(failure.code(), Some(403 | 404)) => {}
-            Err(failure) => return Err(failure),
-        }
-        let action = self::action("get", ENDPOINTS, Some(format!("{namespace}/{name}")));
+        let asked = self.cluster.exchange(&action, self.within);
+        let slices: Slices = asked.json(request).await?;
+        let all = slices.items.into_iter().filter_map(|slice| slice.endpoints);
+        // An endpoint without a condition is ready.
+        Ok(all.flatten().any(|one| one.conditions.ready != Some(false)))
+    }
+
+    async fn has_ready_address(&self) -> Result<bool, Failure> {
+        let ServiceReference { namespace, name } = &self.service;
+        let action = action("get", ENDPOINTS, Some(format!("{namespace}/{name}")));
         let request =
             Request::new(ENDPOINTS.path(Some(namespace))).get(name, &GetParams::default());
         match self
@@ -282,5 +324,29 @@ fn action(verb: &'static str, resource: Resource, name: Option<String>) -> Actio
         verb,
         resource: resource.to_string(),
         name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overdue_refusal_is_probed_for_less_often() {
+        for (since, seconds) in [(0, 1), (59, 1), (60, 10), (86_400, 10)] {
+            let interval = interval(Duration::from_secs(since));
+            assert_eq!(interval, Duration::from_secs(seconds), "{since}");
+        }
+    }
+
+    #[test]
+    fn slices_that_are_not_there_are_asked_for_again_after_a_while() {
+        let mut endpoints = EndpointsResource::default();
+        let now = Instant::now();
+        assert!(endpoints.has_slices(now));
+        endpoints.lacks_slices(now);
+        let almost = Duration::from_millis(1);
+        assert!(!endpoints.has_slices(now + WITHOUT_SLICES - almost));
+        assert!(endpoints.has_slices(now + WITHOUT_SLICES));
     }
 }

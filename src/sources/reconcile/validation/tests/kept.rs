@@ -79,6 +79,7 @@ fn ready(fake: &Fake) {
 #[tokio::test]
 async fn made_with_ignore_and_fails_once_it_was_seen_to_refuse() {
     let fake = Fake::start().await;
+    fake.set_api_group("/apis/discovery.k8s.io/v1", &["endpointslices"]);
     fake.put_in(
         "clusterroles",
         json!({"metadata": {"name": "istio-galley-istio-system", "uid": "u-1"}}),
@@ -167,6 +168,8 @@ async fn endpoints_do_where_there_are_no_slices_and_no_gateways_are_none_to_refu
     })
     .await;
     assert_eq!(policy(&fake), "Ignore");
+    // A server without slices is asked for them once.
+    assert_eq!(fake.request_count("endpointslices"), 1);
     fake.put_in(
         "endpoints",
         json!({"metadata": {"name": "istio-galley", "namespace": "istio-system"}, "subsets": [{"addresses": [{"ip": "10.0.0.1"}]}]}),
