@@ -216,7 +216,11 @@ impl Walker {
             }
             self.path.back(length);
         }
-        Json::Object(out)
+        // A map none of whose keys can be read is broken, and not empty.
+        match out.is_empty() && !entries.is_empty() {
+            true => Json::Null,
+            false => Json::Object(out),
+        }
     }
 
     /// An item of a list or the value of a key: it cannot be absent.

@@ -10,6 +10,9 @@ pub(super) mod peer {
         port_level_mtls {
             + "{selector: {matchLabels: {a: b}}, portLevelMtls: {'80': {mode: DISABLE}}}";
             - "{portLevelMtls: {}}" => ["spec.portLevelMtls: must not be empty"];
+            - "{selector: {matchLabels: {a: b}}, portLevelMtls: {x: {mode: STRICT}}}" => [
+                "spec.portLevelMtls.x: the key is not in 0..4294967295"
+            ];
             - "{portLevelMtls: {'80': {}}}" => ["spec.portLevelMtls: needs a selector"];
             - "{selector: {matchLabels: {a: b}}, portLevelMtls: {'0': {}, '65536': {}}}" => [
                 "spec.portLevelMtls.0: port 0 is not in 1..65535",
