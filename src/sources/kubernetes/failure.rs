@@ -114,7 +114,7 @@ impl Failure {
         *code == 403 && (is_read || message.contains(&format!(" cannot {} ", self.action.verb)))
     }
 
-    /// Returns the server's `Retry-After`, which a 429 or a 503 has; list and watch wait for it.
+    /// Returns the server's `Retry-After`, which a 429 or a 503 has, of a minute at most; list and watch wait for it.
     pub(crate) const fn after(&self) -> Option<Duration> {
         match self.cause {
             Cause::Status { after, .. } => after,
@@ -122,7 +122,7 @@ impl Failure {
         }
     }
 
-    /// Returns the wait before the next try, which is not before the server wants to hear of it again.
+    /// Returns the wait before the next try, which is not before the server's `Retry-After`.
     pub(crate) fn wait(&self, backoff: &mut Backoff, random: f64) -> Duration {
         let wait = backoff.next(random);
         wait.max(self.after().unwrap_or_default())
