@@ -2,9 +2,11 @@
 //! the agent there asks the application in kubelet's place.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde_json::{Map, Value, json};
 
+use crate::agent_probes;
 use crate::file::Probers;
 use crate::pod::{self, LONGEST_VARIABLE, PodList};
 use crate::status::Status;
@@ -23,17 +25,43 @@ struct BoundedProbes {
     bytes: usize,
 }
 
+/// The bound of the variable that one more probe would exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Excess {
+    Bytes,
+    Probes,
+}
+
+impl fmt::Display for Excess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes => write!(
+                f,
+                "make {VARIABLE} longer than {LONGEST_VARIABLE} bytes, with which Linux starts no program"
+            ),
+            Self::Probes => write!(
+                f,
+                "be one of over {} in {VARIABLE}, with which the proxy does not start",
+                agent_probes::MOST
+            ),
+        }
+    }
+}
+
 impl BoundedProbes {
-    /// Returns false if the variable would become too long.
-    fn insert(&mut self, path: String, original: Value) -> bool {
+    /// Adds a probe for which the variable has room.
+    fn insert(&mut self, path: String, original: Value) -> Result<(), Excess> {
+        if self.probes.len() >= agent_probes::MOST {
+            return Err(Excess::Probes);
+        }
         let text = original.to_string();
         let bytes = self.bytes + path.len() + text.len() + "{\"\":}".len();
-        let fits = bytes + VARIABLE.len() + "=\0".len() <= LONGEST_VARIABLE;
-        if fits {
-            self.bytes = bytes;
-            self.probes.insert(path, original);
+        if bytes + VARIABLE.len() + "=\0".len() > LONGEST_VARIABLE {
+            return Err(Excess::Bytes);
         }
-        fits
+        self.bytes = bytes;
+        self.probes.insert(path, original);
+        Ok(())
     }
 }
 
@@ -185,8 +213,12 @@ impl ProbeRewrite<'_> {
             warnings.push(|| format!("container {name}: {} names port {wanted:?}, which the container does not have; it is left as it is", field.field));
             return;
         };
-        // The API server refuses it where it sees it.
-        if !is_port(&port) {
+        // The API server refuses these where it sees them.
+        if !is_port(&port) || !agent_probes::is_container(name) || !agent_probes::is_timed(probe) {
+            return;
+        }
+        if let Some(fault) = agent_probes::fault(handler, asked) {
+            warnings.push(|| format!("container {name}: {} has {fault}, with which the proxy would not start; it is left as it is", field.field));
             return;
         }
         let path = field.path(name);
@@ -194,8 +226,13 @@ impl ProbeRewrite<'_> {
         let sent = to_status_port(asked, &path, self.port);
         let original = self.entry(probe, handler, original, &path);
         // Nothing of the probe has changed up to here, so that one without room stays whole.
-        if !originals.insert(path, original) {
-            warnings.push(|| format!("container {name}: {} would make {VARIABLE} longer than {LONGEST_VARIABLE} bytes, with which Linux starts no program; it is left as it is", field.field));
+        if let Err(excess) = originals.insert(path, original) {
+            warnings.push(|| {
+                format!(
+                    "container {name}: {} would {excess}; it is left as it is",
+                    field.field
+                )
+            });
             return;
         }
         let Some(Value::Object(probe)) = field.get_mut(container) else {
@@ -494,6 +531,80 @@ mod tests {
             let named = json!({"name": "a", "ports": [{"name": "http", "containerPort": port}],
                 "readinessProbe": {"httpGet": {"port": "http"}}});
             assert_eq!(rewrite(&named), rewritten, "{named}");
+        }
+    }
+
+    fn rewritten(pod: &mut Value) -> (OriginalProbes, Vec<String>) {
+        let rewriting = ProbeRewrite {
+            probers: Probers::Current,
+            port: 15020,
+            earlier: &OriginalProbes::new(),
+        };
+        let mut warnings = Warnings::default();
+        let originals = rewriting.rewrite(pod, |_, _| false, &mut warnings);
+        (originals, warnings.into_vec())
+    }
+
+    /// The API server takes such a value, and the agent would end with it.
+    #[test]
+    fn a_probe_that_the_agent_refuses_stays_as_it_is() {
+        let asked =
+            json!({"port": 80, "httpHeaders": [{"name": "Authorization", "value": "Bearer x\n"}]});
+        let sent = json!({"spec": {"containers": [{"name": "a", "livenessProbe": {"httpGet": asked}, "readinessProbe": {"httpGet": {"port": 80}},
+            "lifecycle": {"preStop": {"httpGet": asked}}}]}});
+        let mut made = sent.clone();
+        let (originals, warnings) = rewritten(&mut made);
+        assert_eq!(
+            originals.keys().collect::<Vec<_>>(),
+            ["/app-health/a/readyz"]
+        );
+        let (sent, made) = (
+            &sent["spec"]["containers"][0],
+            &made["spec"]["containers"][0],
+        );
+        assert_eq!(made["livenessProbe"], sent["livenessProbe"]);
+        assert_eq!(made["lifecycle"], sent["lifecycle"]);
+        let left = |field| {
+            format!(
+                "container a: {field} has a header whose value is not valid in HTTP, with which the proxy would not start; it is left as it is"
+            )
+        };
+        assert_eq!(warnings, ["livenessProbe", "preStop"].map(left));
+    }
+
+    #[test]
+    fn as_many_probes_are_rewritten_as_the_agent_takes() {
+        let probe = json!({"httpGet": {"port": 80}});
+        let containers = (0..=agent_probes::MOST)
+            .map(|at| json!({"name": format!("a{at}"), "livenessProbe": probe}));
+        let mut made = json!({"spec": {"containers": containers.collect::<Vec<_>>()}});
+        let (originals, warnings) = rewritten(&mut made);
+        assert_eq!(originals.len(), agent_probes::MOST);
+        assert_eq!(
+            made["spec"]["containers"][agent_probes::MOST]["livenessProbe"],
+            probe
+        );
+        assert_eq!(
+            warnings,
+            [
+                "container a256: livenessProbe would be one of over 256 in ISTIO_KUBE_APP_PROBERS, with which the proxy does not start; it is left as it is"
+            ]
+        );
+    }
+
+    /// The API server refuses both where it sees them.
+    #[test]
+    fn a_probe_of_no_valid_pod_stays_as_it_is() {
+        for container in [
+            json!({"name": "a/b", "livenessProbe": {"httpGet": {"port": 80}}}),
+            json!({"livenessProbe": {"httpGet": {"port": 80}}}),
+            json!({"name": "a", "livenessProbe": {"tcpSocket": {"port": 80}, "timeoutSeconds": -1}}),
+            json!({"name": "a", "livenessProbe": {"tcpSocket": {"port": 80}, "timeoutSeconds": 0x8000_0000_u32}}),
+        ] {
+            let sent = json!({"spec": {"containers": [container]}});
+            let mut made = sent.clone();
+            assert_eq!(rewritten(&mut made), (OriginalProbes::new(), Vec::new()));
+            assert_eq!(made, sent);
         }
     }
 

@@ -124,6 +124,7 @@ const ROOMS: &[(&str, Rooms)] = &[
     (
         "inject",
         &[
+            ("agent_probes", &[]),
             ("ids", &[]),
             ("json_eq", &[]),
             ("operation", &[]),
@@ -153,7 +154,10 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("template", &["data", "pod", "value", "yaml", "yaml_safe"]),
             ("template_set", &["render_cache", "template"]),
             ("file", &["decision", "selector", "template", "yaml"]),
-            ("probes", &["file", "pod", "status", "warnings"]),
+            (
+                "probes",
+                &["agent_probes", "file", "pod", "status", "warnings"],
+            ),
             ("release", &["file", "labels", "pod"]),
             (
                 "layer",
@@ -733,7 +737,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("api/envoy/encode.rs", 459),
     ("gudgeon/serve/request_limit.rs", 570),
     ("inject/annotations.rs", 440),
-    ("inject/probes.rs", 470),
+    ("inject/probes.rs", 495),
     ("xds/common/service_ports.rs", 490),
     ("xds/snapshot/mod.rs", 650),
     ("xds/snapshot/proxy.rs", 585),
