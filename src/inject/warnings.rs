@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use api::config::rules::is_agent_address;
 use api::mesh::tracing::Tracer;
 use api::mesh::{AuthenticationPolicy, ProxyConfig};
 use api::text;
@@ -144,7 +145,11 @@ pub(crate) fn proxy_ends<'a>(
             &|text| matches!(text, "NONE" | "MUTUAL_TLS"),
             "NONE or MUTUAL_TLS",
         ),
-        wrong("sidecar.istio.io/discoveryAddress", &has_port, "HOST:PORT"),
+        wrong(
+            "sidecar.istio.io/discoveryAddress",
+            &is_agent_address,
+            "HOST:PORT, the host a DNS name or an address",
+        ),
         wrong(
             "sidecar.istio.io/logLevel",
             &is_level,
@@ -197,12 +202,6 @@ pub(crate) fn proxy_config_ends(config: &ProxyConfig, has_policy: bool) -> Vec<S
 
 /// The port at which Prometheus asks a proxy.
 const METRICS_PORT: i32 = 15_090;
-
-fn has_port(text: &str) -> bool {
-    text.rsplit_once(':').is_some_and(|(host, port)| {
-        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
-    })
-}
 
 /// Levels as the agent has them, of scopes (`default:info`) or alone.
 fn is_agent_level(text: &str) -> bool {
@@ -410,6 +409,22 @@ mod tests {
             found("controlPlaneAuthPolicy: INHERIT", true),
             Vec::<String>::new()
         );
+    }
+
+    #[test]
+    fn addresses_by_which_a_proxy_ends_are_told() {
+        let found = |text| {
+            proxy_ends(15000, |name| {
+                (name == "sidecar.istio.io/discoveryAddress").then_some(text)
+            })
+        };
+        for text in ["istiod.istio-system.svc:15012", "[::1]:1", "$(HOST_IP):1"] {
+            assert_eq!(found(text), Vec::<String>::new(), "{text}");
+        }
+        let says = "annotation sidecar.istio.io/discoveryAddress: want HOST:PORT, the host a DNS name or an address, or the proxy may not start";
+        for text in ["", "a", "a:0", "a_b:1", "a b:1", "::1:1"] {
+            assert_eq!(found(text), [says], "{text}");
+        }
     }
 
     #[test]

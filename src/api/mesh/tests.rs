@@ -352,7 +352,6 @@ fn addresses_are_host_and_port() {
         "$(HOST_IP):8126",
         "localhost:80",
         "a.b.:80",
-        "_x.y:1",
         "1.2.3.4x:1",
     ] {
         assert!(address(text), "{text}");
@@ -377,9 +376,34 @@ fn addresses_are_host_and_port() {
         "$(A B):1",
         "http://a:1",
         "a:1/x",
+        "_x.y:1",
+        "a_b:1",
     ] {
         assert!(!address(text), "{text}");
     }
+}
+
+/// Resolvers know names with underscores, and no agent starts with one.
+#[test]
+fn roles_that_start_proxies_want_addresses_of_agents() {
+    for text in [
+        "discoveryAddress: 'a_b:1'",
+        "envoyMetricsServiceAddress: 'm_x:1'",
+        "envoyMetricsService: {address: 'm_x:1'}",
+        "envoyAccessLogService: {address: 'a_x:1'}",
+        "tracing: {zipkin: {address: 'z_x:1'}}",
+    ] {
+        let of_mesh = format!("defaultConfig: {{{text}}}");
+        assert!(cause(&of_mesh).ends_with("is not HOST:PORT"), "{text}");
+        let of_pod = parse_proxy(&proxy_defaults(), text).unwrap_err();
+        assert!(of_pod.to_string().ends_with("is not HOST:PORT"), "{text}");
+        assert!(
+            parse_over(&discovery_defaults(), &of_mesh).is_ok(),
+            "{text}"
+        );
+    }
+    let variable = "discoveryAddress: '$(A_B):1'";
+    assert!(parse_proxy(&proxy_defaults(), variable).is_ok());
 }
 
 #[test]

@@ -222,6 +222,23 @@ fn a_connection_may_live_for_ever() {
     }
 }
 
+/// The built-in template gives it to the agent, which ends at others.
+#[test]
+fn the_discovery_address_is_one_that_agents_take() {
+    for text in [
+        "",
+        "d:15010",
+        "d.istio-system.svc:1",
+        "10.0.0.1:1",
+        "[::1]:1",
+    ] {
+        assert!(values::host_port(text).is_ok(), "{text}");
+    }
+    for text in ["d", "d:0", "d:65536", "a_b:1", "a b:1", "::1:1", "-a:1"] {
+        assert!(values::host_port(text).is_err(), "{text}");
+    }
+}
+
 #[test]
 fn wrong_command_lines_have_their_exit_codes() {
     for (line, exit, text) in [

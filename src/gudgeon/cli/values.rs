@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::config::rules::is_agent_address;
 use api::model::Network;
 use clap::ValueEnum;
 
@@ -147,12 +148,7 @@ pub(crate) fn interval(text: &str) -> Result<Duration, String> {
 
 /// The address of discovery as proxies want it; an empty one is that of the mesh configuration.
 pub(crate) fn host_port(text: &str) -> Result<String, String> {
-    let is_host = |letter: char| letter.is_ascii_alphanumeric() || ".-_:[]".contains(letter);
-    let holds = text.rsplit_once(':').is_some_and(|(host, port)| {
-        let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
-        is_port && !host.is_empty() && host.chars().all(is_host)
-    });
-    match holds || text.is_empty() {
+    match is_agent_address(text) || text.is_empty() {
         true => Ok(text.to_owned()),
         false => Err("want HOST:PORT".to_owned()),
     }

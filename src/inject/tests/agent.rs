@@ -179,6 +179,59 @@ fn the_agent_starts_with_as_many_probes_as_there_are() {
     assert_eq!(start(&made.pod).unwrap().probers.len(), 256);
 }
 
+/// Injects a pod by a configuration. A proxy that would not start is told of.
+fn assert_starts(configuration: &Configuration, annotations: &Value) -> bool {
+    let Ok(made) = inject(configuration, &annotated(annotations)) else {
+        return false;
+    };
+    let started = start(&made.pod);
+    let mut warnings = made.warnings.iter();
+    let is_told = warnings.any(|warning| warning.contains("the proxy may not start"));
+    assert!(
+        started.is_ok() || is_told,
+        "{annotations}: {:?}",
+        started.map(drop)
+    );
+    started.is_ok()
+}
+
+/// Says an address in each of the ways in which the agent gets one. Returns true if it starts with all of them.
+fn assert_address(address: &str) -> bool {
+    let quoted = json!(address);
+    let fields = [
+        format!("discoveryAddress: {quoted}"),
+        format!("envoyMetricsServiceAddress: {quoted}"),
+        format!("statsdUdpAddress: {quoted}"),
+        format!("tracing: {{zipkin: {{address: {quoted}}}}}"),
+        format!("tracing: {{datadog: {{address: {quoted}}}}}"),
+    ];
+    let configuration = built_in(None).unwrap();
+    let annotation = json!({"sidecar.istio.io/discoveryAddress": address});
+    let mut starts = assert_starts(&configuration, &annotation);
+    for field in fields {
+        let of_mesh = built_in(Some(&format!("defaultConfig: {{{field}}}")));
+        let of_pod = assert_starts(&configuration, &json!({"proxy.istio.io/config": field}));
+        let of_mesh = of_mesh.is_ok_and(|mesh| assert_starts(&mesh, &json!({})));
+        if !field.starts_with("statsd") {
+            assert_eq!(of_mesh, of_pod, "{field}");
+            starts &= of_pod;
+        }
+    }
+    starts
+}
+
+#[test]
+fn the_agent_starts_with_the_addresses_that_it_gets() {
+    for address in ["a:1", "a.b-c.:15010", "1.2.3.4:1", "1.2.3.4x:65535"] {
+        assert!(assert_address(address), "{address}");
+    }
+    for address in [
+        "a_b:1", "a b:1", "_a:1", "a", "a:0", "a:+1", "-a:1", "::1:1", "1.2.3:1", "a..b:1",
+    ] {
+        assert!(!assert_address(address), "{address}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
@@ -196,5 +249,10 @@ proptest! {
         assert_agreed(&configuration, "livenessProbe", &http);
         let grpc = json!({"grpc": {"port": 80, "service": service}, "timeoutSeconds": timeout});
         assert_agreed(&configuration, "readinessProbe", &grpc);
+    }
+
+    #[test]
+    fn the_agent_agrees_about_any_address(host in "[a1_.\\-:\\[\\]]{0,5}", port in "|0|1|65535|65536|01|a") {
+        assert_address(&format!("{host}:{port}"));
     }
 }

@@ -10,8 +10,25 @@ pub(super) fn address(text: &str) -> Violation {
     (!is_address(text)).then(|| no_address(text))
 }
 
-pub(super) fn no_address(text: &str) -> String {
+/// As [`address`], by the rule of a proxy's agent.
+pub(super) fn agent_address(text: &str) -> Violation {
+    (!is_agent_address(text)).then(|| no_address(text))
+}
+
+fn no_address(text: &str) -> String {
     format!("{} is not HOST:PORT", quoted(text))
+}
+
+/// Returns true for an address that the agent of a proxy takes: `HOST:PORT`, whose host is a name without underscores. Resolvers know
+/// names with them.
+#[must_use]
+pub fn is_agent_address(text: &str) -> bool {
+    is_address(text) && (is_variable(text) || !text.contains('_'))
+}
+
+/// Returns true if the pod fills the host in.
+fn is_variable(text: &str) -> bool {
+    text.starts_with("$(")
 }
 
 fn is_address(text: &str) -> bool {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::address::{address, no_address};
+use super::address::{address, agent_address};
 use super::cursor::{Cursor, FindingCollector, Violation};
 use super::{access_log, extension_providers, locality, parts, predicates as is, stat_name};
 use crate::duration;
@@ -234,11 +234,13 @@ fn one_proxy(at: &Cursor<'_>, written: &Cursor<'_>, by: MeshConfigUse) {
 
 /// The addresses that a proxy calls.
 fn addresses(at: &Cursor<'_>, by: MeshConfigUse) {
+    // Agents end at an address that they do not take, and sinks get those that all releases take.
+    let rule = match by {
+        MeshConfigUse::Discovery => address,
+        MeshConfigUse::Own | MeshConfigUse::Pod | MeshConfigUse::Served => agent_address,
+    };
     let check = |at: &Cursor<'_>| {
-        let text = at.text();
-        // Resolvers know names with underscores; sinks get names that all releases take.
-        let is_known = by != MeshConfigUse::Served || !text.contains('_') || text.starts_with("$(");
-        at.check(address(text).or_else(|| (!is_known).then(|| no_address(text))));
+        at.check(rule(at.text()));
     };
     for name in [
         "zipkinAddress",

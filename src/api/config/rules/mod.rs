@@ -38,6 +38,7 @@ pub(super) mod workload_entry;
 use serde_json::Value;
 
 use crate::finding::Finding;
+pub use address::is_agent_address;
 use context::Context;
 use cursor::FindingCollector;
 pub use gateway::served_host;
