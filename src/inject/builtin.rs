@@ -111,6 +111,10 @@ pub(crate) fn complete(file: &mut File, parameters: &Parameters) -> Result<(), S
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use serde_json::Value;
+
     use super::*;
     use crate::{Configuration, ConfigurationError, Outcome, Request, Source, Sources};
 
@@ -189,6 +193,47 @@ mod tests {
             let of_pod = format!("ProxyConfig: {cause}");
             let warnings = injected.warnings;
             assert_eq!(warnings.contains(&of_pod), is_told, "{warnings:?}");
+        }
+    }
+
+    /// Server-side apply takes no list with a name twice.
+    #[test]
+    fn a_variable_of_proxy_metadata_stands_once() {
+        const OF_THE_POD: [&str; 2] = ["ISTIO_KUBE_APP_PROBERS", "ISTIO_PROMETHEUS_ANNOTATIONS"];
+        let annotations =
+            json!({"sidecar.istio.io/bootstrapOverride": "b", "prometheus.io/port": "80"});
+        let pod = json!({"metadata": {"name": "p", "annotations": annotations},
+            "spec": {"containers": [{"name": "a", "livenessProbe": {"httpGet": {"port": 1}}}]}});
+        let variables = |metadata: &BTreeMap<String, &str>| {
+            let mesh = json!({"defaultConfig": {"terminationDrainDuration": "7s", "proxyMetadata": metadata}});
+            let mesh = mesh.to_string();
+            let sources = Sources {
+                mesh: Some(&mesh),
+                ..Sources::default()
+            };
+            let (loaded, _) = Configuration::load(sources, Parameters::default()).unwrap();
+            let Outcome::Injected(injected) = loaded.inject(&Request::default(), &pod) else {
+                panic!("{mesh}");
+            };
+            let containers = injected.pod["spec"]["containers"].as_array().unwrap();
+            let proxy = containers.iter().find(|one| one["name"] == "istio-proxy");
+            proxy.unwrap()["env"].as_array().unwrap().clone()
+        };
+        let name = |variable: &Value| variable["name"].as_str().unwrap().to_owned();
+        let own = variables(&BTreeMap::new());
+        assert_eq!(own.len(), 20, "{own:?}");
+        let written = own.iter().map(|variable| (name(variable), "mine"));
+        let made = variables(&written.collect());
+        let names: BTreeSet<String> = made.iter().map(name).collect();
+        assert_eq!(names, own.iter().map(name).collect());
+        assert_eq!(names.len(), made.len(), "{made:?}");
+        for variable in &made {
+            let is_mine = variable["value"] == "mine";
+            assert_eq!(
+                is_mine,
+                !OF_THE_POD.contains(&&*name(variable)),
+                "{variable}"
+            );
         }
     }
 

@@ -211,35 +211,44 @@ spec:
     - {{ . | toJson }}
     {{- end }}
     env:
-    - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-    - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
-    - {name: INSTANCE_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
-    - {name: SERVICE_ACCOUNT, valueFrom: {fieldRef: {fieldPath: spec.serviceAccountName}}}
-    - {name: HOST_IP, valueFrom: {fieldRef: {fieldPath: status.hostIP}}}
-    - {name: ISTIO_META_NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
-    - {name: ISTIO_META_POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-    - {name: ISTIO_META_CONFIG_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+    {{- /* A variable that proxyMetadata sets stands once. */}}
+    {{- range list "POD_NAME metadata.name" "POD_NAMESPACE metadata.namespace" "INSTANCE_IP status.podIP" "SERVICE_ACCOUNT spec.serviceAccountName" "HOST_IP status.hostIP" "ISTIO_META_NODE_NAME spec.nodeName" "ISTIO_META_POD_NAME metadata.name" "ISTIO_META_CONFIG_NAMESPACE metadata.namespace" }}
+    {{- $field := splitList " " . }}
+    {{- if not (isset $metadata (first $field)) }}
+    - {name: {{ first $field }}, valueFrom: {fieldRef: {fieldPath: {{ last $field }}}}}
+    {{- end }}
+    {{- end }}
+    {{- if not (isset $metadata "ISTIO_META_INTERCEPTION_MODE") }}
     - {name: ISTIO_META_INTERCEPTION_MODE, value: {{ $mode }}}
-    {{- if $workload }}
+    {{- end }}
+    {{- if and $workload (not (isset $metadata "ISTIO_META_WORKLOAD_NAME")) }}
     - {name: ISTIO_META_WORKLOAD_NAME, value: {{ $workload | toJson }}}
+    {{- end }}
+    {{- if and $workload (not (isset $metadata "ISTIO_META_OWNER")) }}
     - {name: ISTIO_META_OWNER, value: {{ printf "kubernetes://apis/%s/namespaces/%s/%ss/%s" .TypeMeta.APIVersion $namespace (toLower .TypeMeta.Kind) $workload | toJson }}}
     {{- end }}
     {{- if not (isset $metadata "ISTIO_META_CLUSTER_ID") }}
     - {name: ISTIO_META_CLUSTER_ID, value: Kubernetes}
     {{- end }}
+    {{- if not (isset $metadata "ISTIO_METAJSON_LABELS") }}
     - {name: ISTIO_METAJSON_LABELS, value: {{ toJSON $meta.Labels | toJson }}}
+    {{- end }}
     {{- $told := omit $said "kubectl.kubernetes.io/last-applied-configuration" }}
     {{- /* Servers before 1.27 write these by themselves, by each seccompProfile. */}}
     {{- range $name, $_ := $said }}{{ if contains "seccomp.security.alpha.kubernetes.io/" $name }}{{ $told = omit $told $name }}{{ end }}{{ end }}
+    {{- if not (isset $metadata "ISTIO_METAJSON_ANNOTATIONS") }}
     - {name: ISTIO_METAJSON_ANNOTATIONS, value: {{ $told | toJSON | toJson }}}
+    {{- end }}
+    {{- if not (isset $metadata "TERMINATION_GRACE_PERIOD_SECONDS") }}
     - {name: TERMINATION_GRACE_PERIOD_SECONDS, value: {{ $grace }}}
+    {{- end }}
     {{- $drain := $proxy.TerminationDrainDuration }}
     {{- /* Whole seconds: a part of one is one, or there would be no drain at all. */}}
     {{- $drain = add $drain.Seconds (min $drain.Nanos 1) }}
     {{- if and (ne $drain 5) (not (isset $metadata "TERMINATION_DRAIN_DURATION_SECONDS")) }}
     - {name: TERMINATION_DRAIN_DURATION_SECONDS, value: {{ $drain }}}
     {{- end }}
-    {{- if isset $said "sidecar.istio.io/bootstrapOverride" }}
+    {{- if and (isset $said "sidecar.istio.io/bootstrapOverride") (not (isset $metadata "ISTIO_BOOTSTRAP_OVERRIDE")) }}
     - {name: ISTIO_BOOTSTRAP_OVERRIDE, value: /etc/istio/custom-bootstrap/custom_bootstrap.json}
     {{- end }}
     {{- if not (isset $metadata "ISTIO_DELTA_XDS") }}
