@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use crate::json_eq::{changed, json_eq, present};
+use crate::labels;
 use crate::metrics;
 use crate::output_types;
 use crate::pod::{self, PodList};
@@ -51,7 +52,8 @@ const SAFE_SYSCTLS: [&str; 10] = [
 /// The domain of Istio's annotations whose values may be recorded.
 const OF_TRAFFIC: &str = "traffic.sidecar.istio.io";
 
-/// Returns true if a record may have this entry of a map. Decisions read Istio's annotations from the pod as it was sent.
+/// Returns true if a record may have this entry of a map. Decisions read Istio's annotations from the pod as it was sent, but for that of
+/// the revision: the API server chooses injectors by labels alone.
 fn may_have(map: &str, key: &str, entry: &Value) -> bool {
     match map {
         "securityContext" if key == SYSCTLS => {
@@ -63,7 +65,7 @@ fn may_have(map: &str, key: &str, entry: &Value) -> bool {
         "annotations" => {
             let domain = key.split_once('/').map_or("", |(domain, _)| domain);
             let is_istios = domain == "istio.io" || domain.ends_with(".istio.io");
-            !is_istios || domain == OF_TRAFFIC
+            !is_istios || domain == OF_TRAFFIC || key == labels::REVISION
         }
         _ => true,
     }
@@ -457,7 +459,7 @@ mod tests {
     #[test]
     fn decisions_are_neither_recorded_nor_restored() {
         for key in [
-            "istio.io/rev",
+            "istio.io/reroute-virtual-interfaces",
             "proxy.istio.io/config",
             "inject.istio.io/templates",
             "sidecar.istio.io/status",
@@ -470,6 +472,7 @@ mod tests {
             assert_eq!(restored(&pod("b"), &status), pod("b"));
         }
         for key in [
+            "istio.io/rev",
             "traffic.sidecar.istio.io/includeInboundPorts",
             "example.com/istio.io",
             "notistio.io/a",

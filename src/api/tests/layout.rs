@@ -236,6 +236,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                 "replaced_values",
                 &[
                     "json_eq",
+                    "labels",
                     "metrics",
                     "pod",
                     "reinject",
