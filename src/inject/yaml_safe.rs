@@ -160,7 +160,7 @@ fn below(value: &Value) -> Option<Vec<String>> {
 /// Strings of a ProxyConfig that are neither path, name nor address: `*` is any key, and all that is below them is free,
 /// too.
 const FREE: [&[&str]; 9] = [
-    &["proxyMetadata", "*"],
+    &[PROXY_METADATA, "*"],
     &["runtimeValues", "*"],
     &["proxyStatsMatcher"],
     &["readinessProbe"],
@@ -186,10 +186,33 @@ fn entries<'a>(written: &'a Map<String, Value>, trail: &mut Vec<&'a str>) -> Res
             trail,
             is_free(trail.get(..trail.len() - 1).unwrap_or_default()),
         )?;
+        if let [PROXY_METADATA, name] = trail[..] {
+            variable_name(name)?;
+        }
         string(value, trail)?;
         trail.pop();
     }
     Ok(())
+}
+
+/// The map of a ProxyConfig whose entries are variables of the proxy.
+const PROXY_METADATA: &str = "proxyMetadata";
+
+/// Checks a variable's name by the rule of all API servers. Since 1.32 they take others, which no shell knows.
+fn variable_name(name: &str) -> Result<(), String> {
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    let is_name = !name.is_empty()
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+        && name != "."
+        && !name.starts_with("..")
+        && name.chars().all(is_letter);
+    if is_name {
+        return Ok(());
+    }
+    let excerpt = first_letters(name, MAX_SHOWN);
+    Err(format!(
+        "{PROXY_METADATA}: want names of variables (letters, digits and . _ - with no digit first), got {excerpt:?}"
+    ))
 }
 
 fn string<'a>(value: &'a Value, trail: &mut Vec<&'a str>) -> Result<(), String> {
@@ -317,6 +340,21 @@ mod tests {
         ];
         for (bad, wanted) in rows {
             assert_eq!(proxy_config(bad.as_object().unwrap()), Err(wanted), "{bad}");
+        }
+    }
+
+    #[test]
+    fn keys_of_proxy_metadata_are_names_of_variables() {
+        let check = |name: &str| {
+            let written = json!({"proxyMetadata": {"A": "b", name: "x"}});
+            proxy_config(written.as_object().unwrap())
+        };
+        for name in ["ISTIO_META_X", "_", "-a", ".a", "a.b-c_1"] {
+            assert_eq!(check(name), Ok(()), "{name}");
+        }
+        for name in ["", "1A", ".", "..", "..a", "a/b", "a:b", "a@b"] {
+            let cause = "proxyMetadata: want names of variables (letters, digits and . _ - with no digit first), got";
+            assert_eq!(check(name), Err(format!("{cause} {name:?}")), "{name}");
         }
     }
 
