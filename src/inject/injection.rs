@@ -270,8 +270,9 @@ impl Injection<'_> {
         } = injected;
         // The API server would take such a pod, and its proxy never start.
         let too_long = variables::too_long(&pod, &status);
-        // A pod whose own annotations fit would be refused for those of the injection, which its author does not see.
-        if let Some(cause) = too_long.or_else(|| annotations::too_many(&pod)) {
+        // It would refuse these for what their author does not see: annotations of the injection, and elements of the proxy.
+        let refused = || annotations::too_many(&pod).or_else(|| user_volumes::mounted_twice(&pod));
+        if let Some(cause) = too_long.or_else(refused) {
             return self.stop(StopReason::Pod(cause));
         }
         self.note_pruned();

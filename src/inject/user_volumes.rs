@@ -1,5 +1,8 @@
 //! Volumes and mounts that a pod asks for by annotations, and that templates add to it: a map by name, or a list.
 
+use std::collections::BTreeSet;
+
+use api::text::first_letters;
 use serde_json::{Map, Value};
 
 use crate::output_error::OutputError;
@@ -14,6 +17,9 @@ pub(crate) const USER_VOLUME_MOUNT: &str = "sidecar.istio.io/userVolumeMount";
 
 /// Volumes, or mounts, of one annotation. Chosen: a pod has a few, and each is checked, rendered and patched.
 const MOST_ENTRIES: usize = 500;
+
+/// Characters of a path that an error shows.
+const MAX_SHOWN: usize = 64;
 
 /// Reads a map by name, or a list, whose elements have their names in them.
 fn entries(value: &str) -> Result<Map<String, Value>, String> {
@@ -106,6 +112,22 @@ pub(crate) fn check(value: &str, kind: &str) -> Result<(), String> {
             .map(drop)
             .map_err(|mistake| format!("{name:?}: {mistake}"))
     })
+}
+
+/// Returns the reason for which no API server takes the proxy of the pod: two mounts at one path, as the pod's annotations or the mesh
+/// configuration may have them made.
+pub(crate) fn mounted_twice(pod: &Value) -> Option<String> {
+    let mounts = pod::proxy(pod)?.get("volumeMounts")?.as_array()?;
+    let mut paths = mounts
+        .iter()
+        .filter_map(|mount| mount.get("mountPath")?.as_str());
+    let mut seen = BTreeSet::new();
+    let path = paths.find(|path| !seen.insert(*path))?;
+    let path = first_letters(path, MAX_SHOWN);
+    Some(format!(
+        "{} would have two mounts at {path:?}, which API servers refuse: want another configPath in proxy.istio.io/config, or another mountPath in {USER_VOLUME_MOUNT}",
+        pod::PROXY
+    ))
 }
 
 /// Explains a duplicate volume if the pod's annotation names a volume of the template.

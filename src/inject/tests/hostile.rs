@@ -384,6 +384,39 @@ fn names_lend_no_rights() {
     assert_eq!(proxy["env"][0]["name"], "BASH_ENV");
 }
 
+/// API servers refuse two mounts at one path, and say only which element of the proxy's list it is.
+#[test]
+fn a_path_is_mounted_once() {
+    let configuration = built_in(&[], None);
+    for (name, value, path) in [
+        (
+            "proxy.istio.io/config",
+            "configPath: /etc/certs",
+            "/etc/certs",
+        ),
+        (
+            "sidecar.istio.io/userVolumeMount",
+            r#"{"v": {"mountPath": "/etc/istio/proxy"}}"#,
+            "/etc/istio/proxy",
+        ),
+    ] {
+        let message = refused(&configuration, &annotated(&json!({name: value})));
+        let says = format!(
+            "istio-proxy would have two mounts at {path:?}, which API servers refuse: want another configPath"
+        );
+        assert!(message.starts_with(&says), "{message}");
+    }
+    for (name, value) in [
+        ("proxy.istio.io/config", "configPath: /etc/certs2"),
+        (
+            "sidecar.istio.io/userVolumeMount",
+            r#"{"v": {"mountPath": "/v"}}"#,
+        ),
+    ] {
+        injected(&configuration, &annotated(&json!({name: value})));
+    }
+}
+
 #[test]
 fn a_template_of_ones_own_lends_none_either() {
     let configuration = load(
