@@ -99,6 +99,24 @@ pub(crate) fn element_names(layers: &[Value]) -> ByList<Vec<String>> {
     })
 }
 
+/// Checks that no application's container has the name of an init container that the templates make: no pod has both, and the
+/// application's would lose its image. The proxy is the same in either list.
+pub(crate) fn check_application_names(
+    pod: &Value,
+    of_templates: &ByList<Vec<String>>,
+) -> Result<(), String> {
+    let init = of_templates.init_containers.iter();
+    let init = init.filter(|name| *name != PROXY && !of_templates.containers.contains(*name));
+    let init: BTreeSet<&str> = init.map(String::as_str).collect();
+    let names = pod::list(pod, PodList::Containers).iter().map(pod::name);
+    match names.enumerate().find(|(_, name)| init.contains(name)) {
+        Some((at, name)) => Err(format!(
+            "spec.containers[{at}]: {name} is an init container of the template: want another name"
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Init containers of stock templates that prepare the pod, and end.
 const PREPARING: [&str; 3] = ["istio-init", "istio-validation", native_sidecar::CORE_DUMP];
 

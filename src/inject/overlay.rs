@@ -272,6 +272,7 @@ impl Injection<'_> {
         let of_templates: BTreeSet<&str> = of_templates.map(String::as_str).collect();
         // Recorded as the user wrote them, before the template's fields go: the next pass restores these.
         let own = Overrides::of(made, |name| of_templates.contains(name));
+        layer::check_application_names(made, &now.lists).map_err(StopReason::Pod)?;
         facts.protected.take_all(made, &mut self.warnings);
         let secrets = &mut now.lists.image_pull_secrets;
         // Pull secrets consist of a name alone: a pod that had one keeps it.

@@ -384,6 +384,28 @@ fn names_lend_no_rights() {
     assert_eq!(proxy["env"][0]["name"], "BASH_ENV");
 }
 
+/// No pod has two containers of one name: the application's would have lost its image to the init container.
+#[test]
+fn an_application_is_not_called_as_an_init_container_of_the_template() {
+    let configuration = built_in(&[("coreDump", "true")], None);
+    let asks = json!({"sidecar.istio.io/enableCoreDump": "true"});
+    for name in GUARDED {
+        let mut pod = annotated(&asks);
+        let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+        containers.push(json!({"name": name, "image": "mine"}));
+        assert_eq!(
+            refused(&configuration, &pod),
+            format!(
+                "spec.containers[1]: {name} is an init container of the template: want another name"
+            )
+        );
+        // Where the template makes none, the name is free.
+        pod["metadata"]["annotations"] = json!({"sidecar.istio.io/interceptionMode": "NONE"});
+        let made = injected(&configuration, &pod).pod;
+        assert_eq!(container(&made, name).unwrap()["image"], "mine");
+    }
+}
+
 /// API servers refuse two mounts at one path, and say only which element of the proxy's list it is.
 #[test]
 fn a_path_is_mounted_once() {
