@@ -1,29 +1,31 @@
 //! Ingresses as they come and go. A change makes those objects again that the Ingress has a part in, and reads no Ingress
-//! without a part in them: a role that follows thousands of them has a loop to turn meanwhile. A host or a name that thousands
-//! share is one object, and costs all that share it. An Ingress of thousands of hosts is made in turns, so that others do not wait for
-//! all of it; the turns go in rounds, so that one that changes all the time does not keep the others from theirs.
+//! without a part in them: a role that follows thousands of Ingresses must not stall meanwhile. A host or a name that thousands
+//! share is one object, and costs all that share it. An Ingress of thousands of hosts is made in turns, so that other objects do not
+//! wait for all of it; the turns go in rounds, so that an Ingress that changes all the time does not keep the others from theirs.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::gateway::gateway;
 use super::metadata::CarriedMetadata;
-use super::targets::{Target, changed_targets, differing_rules, gateway_target, targets};
+use super::targets::{Target, changed_targets, differing_rules, target_named, targets};
+use super::virtual_service::virtual_service;
 use super::{
-    Finding, GATEWAYS, Generated, Settings, VIRTUAL_SERVICES, gateway, has_paths, host_of,
-    own_findings, virtual_service,
+    Context, Finding, GATEWAYS, Generated, Settings, VIRTUAL_SERVICES, has_paths, host_of,
+    own_findings,
 };
 use crate::Key;
 use crate::index::{insert, remove};
 use crate::rounds::Rounds;
 use api::kubernetes::Ingress;
 
-/// The objects that were made of a target last.
+/// The last outcome of a target.
 #[derive(Debug, Default)]
-struct Made {
+struct TargetOutcome {
     /// The collection and name of the object.
     object: Option<(&'static str, Key)>,
-    /// The name of a VirtualService before it was apart from others.
-    base: Option<String>,
+    /// The name of a VirtualService before it was numbered.
+    base_name: Option<String>,
     findings: Vec<Finding>,
     /// The Services whose ports were looked up by name, existing or not.
     services: BTreeSet<Key>,
@@ -32,9 +34,9 @@ struct Made {
 /// The objects that have changed.
 #[derive(Debug, Default, PartialEq)]
 pub struct Changes {
-    /// Made again, perhaps as they were.
+    /// The objects that were made again, perhaps equal to their predecessors.
     pub generated: Vec<Generated>,
-    /// Collection and name of those that are no longer there.
+    /// The collections and names of the objects that are no longer there.
     pub removed: BTreeSet<(&'static str, Key)>,
 }
 
@@ -42,7 +44,7 @@ pub struct Changes {
 #[derive(Debug)]
 pub struct Ingresses {
     settings: Settings,
-    /// Those that the settings select.
+    /// The Ingresses that the settings select.
     all: BTreeMap<Key, Ingress>,
     carried: CarriedMetadata,
     names: BTreeMap<String, BTreeSet<Key>>,
@@ -51,9 +53,9 @@ pub struct Ingresses {
     /// The hosts for which the port of a Service was looked up.
     services: BTreeMap<Key, BTreeSet<String>>,
     /// The hosts whose VirtualServices would have one name.
-    bases: BTreeMap<String, BTreeSet<String>>,
+    hosts_of_base_name: BTreeMap<String, BTreeSet<String>>,
     dirty: Rounds<Target>,
-    made: BTreeMap<Target, Made>,
+    outcomes: BTreeMap<Target, TargetOutcome>,
     read: usize,
 }
 
@@ -61,9 +63,9 @@ pub struct Ingresses {
 #[derive(Default)]
 struct Remade {
     generated: BTreeMap<Target, Generated>,
-    gone: BTreeSet<(&'static str, Key)>,
+    removed: BTreeSet<(&'static str, Key)>,
     /// The names, the hosts of which are to be numbered again.
-    bases: BTreeSet<String>,
+    base_names: BTreeSet<String>,
 }
 
 impl Ingresses {
@@ -75,19 +77,18 @@ impl Ingresses {
             names: BTreeMap::new(),
             hosts: BTreeMap::new(),
             services: BTreeMap::new(),
-            bases: BTreeMap::new(),
+            hosts_of_base_name: BTreeMap::new(),
             dirty: Rounds::new(),
-            made: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
             read: 0,
         }
     }
 
-    /// Sets or deletes an Ingress. One that differs in its status alone is no change.
+    /// Sets or deletes an Ingress. A difference in the status alone is no change.
     pub fn set(&mut self, key: Key, ingress: Option<Ingress>) {
         let ingress = ingress.filter(|ingress| self.settings.takes(ingress));
         let ingress = ingress.map(|mut ingress| {
-            // Controllers write addresses into the status; the resource version is all of that write that is
-            // read here.
+            // Controllers write addresses into the status, which is not read here; each write changes the resource version.
             ingress.metadata.resource_version.clear();
             ingress
         });
@@ -115,23 +116,24 @@ impl Ingresses {
         }
     }
 
-    /// A Service is another one, or gone.
+    /// Marks the hosts whose routes looked up a port of a Service, which has changed or is gone.
     pub fn service(&mut self, service: &Key) {
         let hosts = self.services.get(service).into_iter().flatten();
         self.dirty.extend(hosts.cloned().map(Target::Host));
     }
 
-    /// The Services that are other ones now, or gone: only those are asked for whose ports were looked up.
+    /// As [`Self::service`], for all Services for which `is_changed` returns true: it is asked only about Services whose ports were
+    /// looked up.
     pub fn services(&mut self, is_changed: impl Fn(&Key) -> bool) {
         let changed = self.services.iter().filter(|(key, _)| is_changed(key));
         let hosts = changed.flat_map(|(_, hosts)| hosts.iter().cloned());
         self.dirty.extend(hosts.map(Target::Host));
     }
 
-    /// The object of this collection and name is to be made again.
+    /// Marks the object of this collection and name, to make it again.
     pub fn invalidate(&mut self, collection: &str, key: &Key) {
         let target = match collection {
-            GATEWAYS => gateway_target(&key.name),
+            GATEWAYS => target_named(&key.name),
             _ => self.host_named(&key.name).cloned().map(Target::Host),
         };
         self.dirty.extend(target);
@@ -144,7 +146,7 @@ impl Ingresses {
             .rsplit_once('-')
             .and_then(|(base, number)| Some((base, number.parse().ok()?)));
         let (base, number) = numbered.unwrap_or((name, 0));
-        self.bases.get(base)?.iter().nth(number)
+        self.hosts_of_base_name.get(base)?.iter().nth(number)
     }
 
     pub fn is_changed(&self) -> bool {
@@ -156,13 +158,13 @@ impl Ingresses {
         self.dirty.has_ended_one()
     }
 
-    /// The Ingresses that were read so far to make objects, each time that they were.
+    /// Counts how often Ingresses were read to make objects.
     pub const fn read(&self) -> usize {
         self.read
     }
 
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
-        self.made.values().flat_map(|made| &made.findings)
+        self.outcomes.values().flat_map(|outcome| &outcome.findings)
     }
 
     /// Transforms the Ingresses that have changed. `port` returns the number of a service's port by its name.
@@ -178,36 +180,33 @@ impl Ingresses {
         port: &dyn Fn(&Key, &str) -> Option<u16>,
     ) -> Changes {
         let mut remade = Remade::default();
-        for key in self.carried.settle() {
+        for key in self.carried.assign_room() {
             let ingress = self.all.get(&key);
             let targets = ingress.into_iter().flat_map(|one| targets(&key, one));
             self.dirty.extend(targets);
         }
-        // All targets are made before any is numbered: a name's number depends on all hosts that come to it.
+        // All targets are made before any is numbered: the number depends on all hosts that have the name.
         while let Some(target) = self.dirty.pop_first() {
             self.remake(target, port, &mut remade);
             if is_over() {
                 break;
             }
         }
-        while let Some(base) = remade.bases.pop_first() {
+        while let Some(base) = remade.base_names.pop_first() {
             self.remake_hosts(&base, port, &mut remade);
             self.number(&base, port, &mut remade);
         }
         let Remade {
             generated,
-            mut gone,
+            mut removed,
             ..
         } = remade;
         let generated: Vec<Generated> = generated.into_values().collect();
         for one in &generated {
             // The name may have gone to another host: it is set, not removed.
-            gone.remove(&(one.collection, one.key.clone()));
+            removed.remove(&(one.collection, one.key.clone()));
         }
-        Changes {
-            generated,
-            removed: gone,
-        }
+        Changes { generated, removed }
     }
 
     /// Makes the object of a target in place of the last one.
@@ -217,16 +216,16 @@ impl Ingresses {
         port: &dyn Fn(&Key, &str) -> Option<u16>,
         remade: &mut Remade,
     ) {
-        if let Some(old) = self.made.remove(&target) {
+        if let Some(old) = self.outcomes.remove(&target) {
             self.forget(&target, &old);
-            remade.bases.extend(old.base);
-            remade.gone.extend(old.object);
+            remade.base_names.extend(old.base_name);
+            remade.removed.extend(old.object);
         }
-        let (object, made) = self.make(&target, port);
-        remade.bases.extend(made.base.clone());
+        let (object, outcome) = self.make(&target, port);
+        remade.base_names.extend(outcome.base_name.clone());
         let object = object.map(|object| (target.clone(), object));
         remade.generated.extend(object);
-        self.keep(target, made);
+        self.remember(target, outcome);
     }
 
     /// Makes the hosts of a name that have changed and would have a later turn: a number that one of them leaves may be another's then.
@@ -236,26 +235,31 @@ impl Ingresses {
         port: &dyn Fn(&Key, &str) -> Option<u16>,
         remade: &mut Remade,
     ) {
-        let hosts = self.bases.get(base).into_iter().flatten();
+        let hosts = self.hosts_of_base_name.get(base).into_iter().flatten();
         let targets = hosts.map(|host| Target::Host(host.clone()));
         let changed: Vec<_> = targets.filter(|target| self.dirty.remove(target)).collect();
         for target in changed {
             self.remake(target, port, remade);
         }
         // Numbered by the caller.
-        remade.bases.remove(base);
+        remade.base_names.remove(base);
     }
 
     fn make(
         &mut self,
         target: &Target,
         port: &dyn Fn(&Key, &str) -> Option<u16>,
-    ) -> (Option<Generated>, Made) {
+    ) -> (Option<Generated>, TargetOutcome) {
         let mut findings = Vec::new();
         let services = RefCell::new(BTreeSet::new());
         let port = |service: &Key, name: &str| {
             services.borrow_mut().insert(service.clone());
             port(service, name)
+        };
+        let context = Context {
+            settings: &self.settings,
+            carried: &self.carried,
+            port: &port,
         };
         let object = match target {
             Target::Ingress(key) => {
@@ -267,93 +271,93 @@ impl Ingresses {
                 );
                 None
             }
-            Target::Gateway(name) => {
+            Target::Name(name) => {
                 let keys = self.names.get(name).into_iter().flatten();
                 let of = keys.filter_map(|key| Some((key, self.all.get(key)?)));
                 let of: Vec<_> = of.collect();
                 self.read = self.read.saturating_add(of.len());
-                gateway(name, &of, &self.settings, &self.carried, &mut findings)
+                gateway(name, &of, context, &mut findings)
             }
             Target::Host(host) => {
                 let rules = self.hosts.get(host).into_iter().flatten();
                 let of = rules.filter_map(|(key, at)| Some((key, self.all.get(key)?, *at)));
                 let of: Vec<_> = of.collect();
                 self.read = self.read.saturating_add(of.len());
-                virtual_service(
-                    host,
-                    &of,
-                    &self.settings,
-                    &self.carried,
-                    &port,
-                    &mut findings,
-                )
+                virtual_service(host, &of, context, &mut findings)
             }
         };
         let is_service = |one: &&Generated| one.collection == VIRTUAL_SERVICES;
-        let made = Made {
+        let outcome = TargetOutcome {
             object: object.as_ref().map(|one| (one.collection, one.key.clone())),
-            base: object
+            base_name: object
                 .as_ref()
                 .filter(is_service)
                 .map(|one| one.key.name.clone()),
             findings,
             services: services.into_inner(),
         };
-        (object, made)
+        (object, outcome)
     }
 
-    fn forget(&mut self, target: &Target, old: &Made) {
+    fn forget(&mut self, target: &Target, old: &TargetOutcome) {
         if let Target::Host(host) = target {
             for service in &old.services {
                 remove(&mut self.services, service, host);
             }
-            if let Some(base) = &old.base {
-                remove(&mut self.bases, base, host);
+            if let Some(base) = &old.base_name {
+                remove(&mut self.hosts_of_base_name, base, host);
             }
         }
     }
 
-    fn keep(&mut self, target: Target, made: Made) {
+    fn remember(&mut self, target: Target, outcome: TargetOutcome) {
         if let Target::Host(host) = &target {
-            for service in &made.services {
+            for service in &outcome.services {
                 insert(&mut self.services, service, host.clone());
             }
-            if let Some(base) = &made.base {
-                insert(&mut self.bases, base, host.clone());
+            if let Some(base) = &outcome.base_name {
+                insert(&mut self.hosts_of_base_name, base, host.clone());
             }
         }
-        // Services that were looked up keep a target alone: one that comes later makes the target again.
-        let is_nothing =
-            made.object.is_none() && made.findings.is_empty() && made.services.is_empty();
-        if !is_nothing {
-            self.made.insert(target, made);
+        // A target without an object stays for the Services that it looked up: a Service that comes later makes it again.
+        let is_empty =
+            outcome.object.is_none() && outcome.findings.is_empty() && outcome.services.is_empty();
+        if !is_empty {
+            self.outcomes.insert(target, outcome);
         }
     }
 
-    /// Numbers the VirtualServices of one name, as `apart` does for all.
+    /// Makes the names of VirtualServices unique. Two hosts may have one name: `a.b` and `a-b` of one Ingress, or `a.b` of an
+    /// Ingress `c` and `a` of `b-c`. From the second host on a number follows the name, and no host's name ends in a number, so
+    /// no VirtualService is lost.
     fn number(
         &mut self,
         base: &str,
         port: &dyn Fn(&Key, &str) -> Option<u16>,
         remade: &mut Remade,
     ) {
-        let hosts = self.bases.get(base).cloned().unwrap_or_default();
-        // The hosts are sorted, as in [`super::transform`]: both give a host the same number.
+        let hosts = self
+            .hosts_of_base_name
+            .get(base)
+            .cloned()
+            .unwrap_or_default();
+        // The hosts are sorted: a host has the same number in every order of arrival.
         for (number, host) in hosts.into_iter().enumerate() {
             let name = match number {
                 0 => base.to_owned(),
                 number => format!("{base}-{number}"),
             };
             let target = Target::Host(host);
-            let known = self.made.get(&target).and_then(|made| made.object.clone());
+            let known = self.outcomes.get(&target);
+            let known = known.and_then(|outcome| outcome.object.clone());
             let is_new = remade.generated.contains_key(&target);
             if !is_new {
                 if known.as_ref().is_some_and(|(_, key)| key.name == name) {
                     continue;
                 }
-                // It moves up or down, because another one came or went.
-                remade.gone.extend(known);
-                // Only the name differs: findings and Services are those that are kept already.
+                // The host moves up or down, because another host came or went.
+                remade.removed.extend(known);
+                // Only the name differs: the known findings and Services still hold.
                 let (object, _) = self.make(&target, port);
                 let object = object.map(|object| (target.clone(), object));
                 remade.generated.extend(object);
@@ -361,8 +365,8 @@ impl Ingresses {
             if let Some(object) = remade.generated.get_mut(&target) {
                 object.key.name = name;
                 let key = object.key.clone();
-                if let Some(made) = self.made.get_mut(&target) {
-                    made.object = Some((VIRTUAL_SERVICES, key));
+                if let Some(outcome) = self.outcomes.get_mut(&target) {
+                    outcome.object = Some((VIRTUAL_SERVICES, key));
                 }
             }
         }
@@ -554,7 +558,7 @@ mod tests {
     }
 
     proptest! {
-        /// In whatever order they came and went, and in how many turns they were made.
+        /// For any sequence of changes, made in any number of turns.
         #[test]
         fn incremental_changes_end_in_the_result_of_a_full_pass(
             turns in prop::collection::vec(0..4_usize, 40),
