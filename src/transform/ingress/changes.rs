@@ -2,12 +2,14 @@
 //! without a part in them: a role that follows thousands of Ingresses must not stall meanwhile. A host or a name that thousands
 //! share is one object, and costs all that share it. An Ingress of thousands of hosts is made in turns, so that other objects do not
 //! wait for all of it; the turns go in rounds, so that an Ingress that changes all the time does not keep the others from theirs.
+//! Only hosts of one name are renamed in the turn of another, and of these few.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::gateway::gateway;
 use super::metadata::CarriedMetadata;
+use super::names::{SharedNames, base_name};
 use super::targets::{Target, changed_targets, differing_rules, target_named, targets};
 use super::virtual_service::virtual_service;
 use super::{
@@ -24,7 +26,7 @@ use api::kubernetes::Ingress;
 struct TargetOutcome {
     /// The collection and name of the object.
     object: Option<(&'static str, Key)>,
-    /// The name of a VirtualService before it was numbered.
+    /// The name of a VirtualService before it was apart from those of other hosts.
     base_name: Option<String>,
     findings: Vec<Finding>,
     /// The Services whose ports were looked up by name, existing or not.
@@ -52,8 +54,7 @@ pub struct Ingresses {
     hosts: BTreeMap<String, BTreeSet<(Key, usize)>>,
     /// The hosts for which the port of a Service was looked up.
     services: BTreeMap<Key, BTreeSet<String>>,
-    /// The hosts whose VirtualServices would have one name.
-    hosts_of_base_name: BTreeMap<String, BTreeSet<String>>,
+    shared_names: SharedNames,
     dirty: Rounds<Target>,
     outcomes: BTreeMap<Target, TargetOutcome>,
     read: usize,
@@ -64,8 +65,8 @@ pub struct Ingresses {
 struct Remade {
     generated: BTreeMap<Target, Generated>,
     removed: BTreeSet<(&'static str, Key)>,
-    /// The names, the hosts of which are to be numbered again.
-    base_names: BTreeSet<String>,
+    /// The hosts that were made, by the names that they share. The hosts of these names may have other numbers now.
+    base_names: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Ingresses {
@@ -77,7 +78,7 @@ impl Ingresses {
             names: BTreeMap::new(),
             hosts: BTreeMap::new(),
             services: BTreeMap::new(),
-            hosts_of_base_name: BTreeMap::new(),
+            shared_names: SharedNames::new(),
             dirty: Rounds::new(),
             outcomes: BTreeMap::new(),
             read: 0,
@@ -141,12 +142,12 @@ impl Ingresses {
 
     /// Returns the host of a VirtualService's name.
     fn host_named(&self, name: &str) -> Option<&String> {
-        // From the second on they have a number after the name that they share.
-        let numbered = name
-            .rsplit_once('-')
-            .and_then(|(base, number)| Some((base, number.parse().ok()?)));
-        let (base, number) = numbered.unwrap_or((name, 0));
-        self.hosts_of_base_name.get(base)?.iter().nth(number)
+        let mut hosts = self.shared_names.hosts(base_name(name)?);
+        hosts.find(|host| {
+            let outcome = self.outcomes.get(&Target::Host((*host).clone()));
+            let object = outcome.and_then(|outcome| outcome.object.as_ref());
+            object.is_some_and(|(_, key)| key.name == name)
+        })
     }
 
     pub fn is_changed(&self) -> bool {
@@ -185,16 +186,15 @@ impl Ingresses {
             let targets = ingress.into_iter().flat_map(|one| targets(&key, one));
             self.dirty.extend(targets);
         }
-        // All targets are made before any is numbered: the number depends on all hosts that have the name.
+        // All targets are made before any is named: the number depends on all hosts that share the name.
         while let Some(target) = self.dirty.pop_first() {
             self.remake(target, port, &mut remade);
             if is_over() {
                 break;
             }
         }
-        while let Some(base) = remade.base_names.pop_first() {
-            self.remake_hosts(&base, port, &mut remade);
-            self.number(&base, port, &mut remade);
+        for (base, hosts) in std::mem::take(&mut remade.base_names) {
+            self.assign_names(&base, hosts, port, &mut remade);
         }
         let Remade {
             generated,
@@ -218,31 +218,18 @@ impl Ingresses {
     ) {
         if let Some(old) = self.outcomes.remove(&target) {
             self.forget(&target, &old);
-            remade.base_names.extend(old.base_name);
+            if let Some(base) = old.base_name {
+                remade.base_names.entry(base).or_default();
+            }
             remade.removed.extend(old.object);
         }
         let (object, outcome) = self.make(&target, port);
-        remade.base_names.extend(outcome.base_name.clone());
+        if let (Some(base), Target::Host(host)) = (&outcome.base_name, &target) {
+            insert(&mut remade.base_names, base, host.clone());
+        }
         let object = object.map(|object| (target.clone(), object));
         remade.generated.extend(object);
         self.remember(target, outcome);
-    }
-
-    /// Makes the hosts of a name that have changed and would have a later turn: a number that one of them leaves may be another's then.
-    fn remake_hosts(
-        &mut self,
-        base: &str,
-        port: &dyn Fn(&Key, &str) -> Option<u16>,
-        remade: &mut Remade,
-    ) {
-        let hosts = self.hosts_of_base_name.get(base).into_iter().flatten();
-        let targets = hosts.map(|host| Target::Host(host.clone()));
-        let changed: Vec<_> = targets.filter(|target| self.dirty.remove(target)).collect();
-        for target in changed {
-            self.remake(target, port, remade);
-        }
-        // Numbered by the caller.
-        remade.base_names.remove(base);
     }
 
     fn make(
@@ -305,7 +292,7 @@ impl Ingresses {
                 remove(&mut self.services, service, host);
             }
             if let Some(base) = &old.base_name {
-                remove(&mut self.hosts_of_base_name, base, host);
+                self.shared_names.remove(base, host);
             }
         }
     }
@@ -316,7 +303,7 @@ impl Ingresses {
                 insert(&mut self.services, service, host.clone());
             }
             if let Some(base) = &outcome.base_name {
-                insert(&mut self.hosts_of_base_name, base, host.clone());
+                self.shared_names.insert(base, host);
             }
         }
         // A target without an object stays for the Services that it looked up: a Service that comes later makes it again.
@@ -327,47 +314,51 @@ impl Ingresses {
         }
     }
 
-    /// Makes the names of VirtualServices unique. Two hosts may have one name: `a.b` and `a-b` of one Ingress, or `a.b` of an
-    /// Ingress `c` and `a` of `b-c`. From the second host on a number follows the name, and no host's name ends in a number, so
-    /// no VirtualService is lost.
-    fn number(
+    /// Names the VirtualServices of hosts that share a name, of which some were made again.
+    fn assign_names(
         &mut self,
         base: &str,
+        made_again: BTreeSet<String>,
         port: &dyn Fn(&Key, &str) -> Option<u16>,
         remade: &mut Remade,
     ) {
-        let hosts = self
-            .hosts_of_base_name
-            .get(base)
-            .cloned()
-            .unwrap_or_default();
-        // The hosts are sorted: a host has the same number in every order of arrival.
-        for (number, host) in hosts.into_iter().enumerate() {
-            let name = match number {
-                0 => base.to_owned(),
-                number => format!("{base}-{number}"),
-            };
-            let target = Target::Host(host);
-            let known = self.outcomes.get(&target);
+        let (dirty, outcomes) = (&self.dirty, &self.outcomes);
+        let kept = |host: &str| {
+            let target = Target::Host(host.to_owned());
+            let is_later = dirty.contains(&target);
+            let outcome = outcomes.get(&target).filter(|_| is_later)?;
+            outcome.object.as_ref().map(|(_, key)| key.name.clone())
+        };
+        for (host, name) in self.shared_names.assign(base, made_again, kept) {
+            self.set_name(&Target::Host(host), name, port, remade);
+        }
+    }
+
+    /// Names the VirtualService of a host that has not changed since it was made.
+    fn set_name(
+        &mut self,
+        target: &Target,
+        name: String,
+        port: &dyn Fn(&Key, &str) -> Option<u16>,
+        remade: &mut Remade,
+    ) {
+        if !remade.generated.contains_key(target) {
+            let known = self.outcomes.get(target);
             let known = known.and_then(|outcome| outcome.object.clone());
-            let is_new = remade.generated.contains_key(&target);
-            if !is_new {
-                if known.as_ref().is_some_and(|(_, key)| key.name == name) {
-                    continue;
-                }
-                // The host moves up or down, because another host came or went.
-                remade.removed.extend(known);
-                // Only the name differs: the known findings and Services still hold.
-                let (object, _) = self.make(&target, port);
-                let object = object.map(|object| (target.clone(), object));
-                remade.generated.extend(object);
+            if known.as_ref().is_some_and(|(_, key)| key.name == name) {
+                return;
             }
-            if let Some(object) = remade.generated.get_mut(&target) {
-                object.key.name = name;
-                let key = object.key.clone();
-                if let Some(outcome) = self.outcomes.get_mut(&target) {
-                    outcome.object = Some((VIRTUAL_SERVICES, key));
-                }
+            remade.removed.extend(known);
+            // Only the name differs: the known findings and Services still hold.
+            let (object, _) = self.make(target, port);
+            let object = object.map(|object| (target.clone(), object));
+            remade.generated.extend(object);
+        }
+        if let Some(object) = remade.generated.get_mut(target) {
+            object.key.name = name;
+            let key = object.key.clone();
+            if let Some(outcome) = self.outcomes.get_mut(target) {
+                outcome.object = Some((VIRTUAL_SERVICES, key));
             }
         }
     }
@@ -378,6 +369,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
+    use super::super::names::MOST_NUMBERED;
     use super::super::{IngressControllerMode, transform};
     use super::*;
 
@@ -478,6 +470,54 @@ mod tests {
         assert_eq!(turns, expected);
     }
 
+    /// Returns all hosts of so many letters, joined by dots or dashes.
+    fn joined(letters: usize) -> Vec<String> {
+        let mut all = vec!["x".to_owned()];
+        for _ in 1..letters {
+            let longer = all
+                .iter()
+                .flat_map(|host| ["-", "."].map(|joint| format!("{host}{joint}x")));
+            all = longer.collect();
+        }
+        all
+    }
+
+    /// Each host that came or went renamed all that share its name: strangers choose these, and the engine stood still for a second.
+    #[test]
+    fn a_host_that_shares_its_name_with_thousands_renames_few() {
+        let hosts = joined(14);
+        assert_eq!(hosts.len(), 8192);
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        let key = Key::new("shop", "web");
+        let none = |_: &Key, _: &str| None;
+        let mut all = Ingresses::new(settings());
+        let mut names: BTreeSet<Key> = BTreeSet::new();
+        let mut turns = |all: &mut Ingresses| {
+            let mut most = 0;
+            while all.is_changed() {
+                let Changes { generated, removed } = all.changes_until(&|| true, &none);
+                most = most.max(generated.len() + removed.len());
+                removed
+                    .iter()
+                    .for_each(|(_, key)| assert!(names.remove(key)));
+                names.extend(generated.into_iter().map(|one| one.key));
+            }
+            (most, names.len())
+        };
+        let mut one = ingress(&hosts, &json!({"number": 80}));
+        one.spec.tls.clear();
+        all.set(key.clone(), Some(one.clone()));
+        // One that comes makes hashes of all numbers.
+        let bound = 2 * MOST_NUMBERED + 1;
+        assert_eq!(turns(&mut all), (bound, 8193));
+        one.spec.rules[0].http.paths.clear();
+        all.set(key.clone(), Some(one.clone()));
+        assert_eq!(turns(&mut all), (1, 8192));
+        all.set(key, None);
+        let (most, left) = turns(&mut all);
+        assert!(most <= bound && left == 0, "{most} {left}");
+    }
+
     #[test]
     fn a_host_that_changes_all_the_time_keeps_no_other_waiting() {
         let names: Vec<String> = (0..20).map(|at| format!("h{at:02}.example")).collect();
@@ -562,13 +602,16 @@ mod tests {
         #[test]
         fn incremental_changes_end_in_the_result_of_a_full_pass(
             turns in prop::collection::vec(0..4_usize, 40),
-            steps in prop::collection::vec((0..3_usize, 0..2_usize, 0..10_usize, any::<bool>()), 1..40),
+            steps in prop::collection::vec((0..3_usize, 0..2_usize, 0..12_usize, any::<bool>()), 1..40),
         ) {
             // Names and hosts that come to one name.
             let namespaces = ["n", "n-1", "o"];
             let names = ["c", "b-c"];
-            let hosts: [&[&str]; 8] = [
+            let many = joined(6);
+            let many: Vec<&str> = many.iter().map(String::as_str).collect();
+            let hosts: [&[&str]; 10] = [
                 &[], &["a"], &["a.b"], &["a-b"], &["a.b", "a-b", "a"], &["localhost"], &["", "a"], &["a.b", "a.b"],
+                &many[..MOST_NUMBERED + 4], &many[8..MOST_NUMBERED + 2],
             ];
             let mut ingresses = Ingresses::new(settings());
             let mut all: BTreeMap<Key, Ingress> = BTreeMap::new();
@@ -586,7 +629,7 @@ mod tests {
                         ingresses.set(key.clone(), Some(one.clone()));
                         all.insert(key, one);
                     }
-                    None if which == 8 => {
+                    None if which == 10 => {
                         ingresses.set(key.clone(), None);
                         all.remove(&key);
                     }

@@ -8,6 +8,7 @@
 mod changes;
 mod gateway;
 mod metadata;
+mod names;
 mod room;
 mod route;
 mod targets;
@@ -28,6 +29,7 @@ use serde_json::{Value, json};
 
 pub use self::changes::{Changes, Ingresses};
 use self::metadata::CarriedMetadata;
+use self::names::base_name;
 use crate::Key;
 use api::kubernetes::{Ingress, IngressRule, ObjectMeta};
 
@@ -45,13 +47,9 @@ const ANY: &str = "*";
 
 /// Returns true if a generated object can have this full name.
 pub fn may_be_generated(name: &str) -> bool {
-    // The second of a name has its number last.
-    let name = match name.rsplit_once('-') {
-        Some((name, number)) if number.parse::<u32>().is_ok() => name,
-        _ => name,
-    };
     let name = name.strip_prefix(NAMESPACE);
-    name.is_some_and(|name| name.starts_with('/') && name.ends_with(SUFFIX))
+    let name = name.and_then(|name| name.strip_prefix('/'));
+    name.and_then(base_name).is_some()
 }
 
 /// Returns true if a generated Gateway can have this full name: that of an Ingress, which is any DNS subdomain, before the
