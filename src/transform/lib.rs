@@ -2,7 +2,7 @@
 //! Gateway and VirtualServices.
 //!
 //! The crate knows `api` and no other. Roles read the objects, and each encodes the results for its own protocol. It is
-//! pure: no socket, no file, no clock and no runtime; equal objects give equal results, in whatever order they came.
+//! pure: no socket, no file, no clock and no runtime; equal objects give equal results in every order of arrival.
 //!
 //! # Dependencies
 //!
@@ -11,7 +11,7 @@
 //!           ingress      Ingresses → Gateways and VirtualServices
 //! ```
 //!
-//! The objects are those of [`api::kubernetes`]; `read` refuses those of which a part cannot be read. [`services`] and [`ingress`]
+//! The objects are those of [`api::kubernetes`]; `read` refuses an object of which a part cannot be read. [`services`] and [`ingress`]
 //! do not know each other: a caller lends [`ingress::transform`] the names of ports. `index` has the sets by key of both.
 //! `rounds` has the order in which marks are worked off.
 

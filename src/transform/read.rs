@@ -1,4 +1,4 @@
-//! Decodes objects for the transforms, which make nothing of an object of which a part cannot be read.
+//! Decodes objects for the transforms, which refuse an object of which a part cannot be read.
 
 use api::kubernetes::{
     EndpointPort, EndpointSlice, Endpoints, Ingress, Items, Lenient, ObjectMeta,
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// A kind of objects that a transform reads.
 pub trait TransformSource: DeserializeOwned {
-    /// Fields that other readers of the kind need, and no transform does: `[]` stands for each item of a list.
+    /// The fields that only other readers of the kind need: `[]` stands for each item of a list.
     const UNREAD: &'static [&'static str] = &[];
 
     fn metadata(&self) -> &ObjectMeta;
@@ -27,7 +27,7 @@ pub trait TransformSource: DeserializeOwned {
 /// The JSON is no object of the kind, or a part of it cannot be read.
 pub fn read<T: TransformSource>(json: &str) -> Result<T, String> {
     readable(serde_json::from_str(json)).or_else(|cause| {
-        // What cannot be read may be a field that no transform needs.
+        // The unreadable part may be a field that no transform needs.
         let mut value: Value = serde_json::from_str(json).map_err(|_| cause)?;
         for field in METADATA.iter().chain(T::UNREAD) {
             remove(&mut value, field);
@@ -85,7 +85,7 @@ pub(crate) fn number(port: &Lenient<i64>) -> Option<u16> {
     u16::try_from(*port.read()?).ok()
 }
 
-/// Returns the number of an endpoint's port; `None` also for one that means all ports.
+/// Returns the number of an endpoint's port; `None` also for a port that stands for all ports.
 pub(crate) fn endpoint_number(port: &EndpointPort) -> Option<u16> {
     let number = port.port.read().copied().flatten()?;
     u16::try_from(number).ok()

@@ -33,6 +33,13 @@ pub use sidecar::{MOST_EGRESS_LISTENERS, egress_socket};
 pub use targets::is_service;
 pub use virtual_service::is_server_name;
 
+/// The note at a PeerAuthentication whose selector finds routers alone.
+pub const PEERS_OF_ROUTERS: &str = "is enforced by no server: its selector finds routers alone, which take the TLS that their Gateways say; clients choose \
+                                    TLS for their endpoints by it";
+
+/// The note at a Sidecar whose selector finds routers alone.
+pub const SIDECAR_OF_ROUTERS: &str = "holds for no proxy: its workloadSelector finds routers alone";
+
 /// The notes of a valid spec of one kind, in one spelling, whose fields are served otherwise than they say. The row of the kind
 /// has it.
 pub(super) type SpecNotes = fn(&Json) -> Vec<Finding>;

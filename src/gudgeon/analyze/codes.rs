@@ -30,7 +30,7 @@ codes! {
     SIDECARS_WITHOUT_SELECTOR "IST0111" Error "Sidecars of one namespace without a selector"
     PORT_WANTED "IST0112" Error "a destination without a port, of a service with several"
     PORT_NAME "IST0118" Info "a port whose name declares no protocol"
-    SELECTS_NOTHING "IST0127" Warning "a selector, or a namespace of a policy, that matches no workload"
+    SELECTS_NOTHING "IST0127" Warning "a selector, or a namespace of a policy, that matches no workload, or none that the object is for"
     UNREACHABLE "IST0130" Warning "a route that no request reaches"
     HOST_NOT_IN_GATEWAY "IST0132" Warning "a host of a VirtualService that its gateway does not serve"
     NOTED "IST0133" Warning "an object of which something has no effect"

@@ -8,7 +8,8 @@ use api::model::{Labels, Protocol};
 use api::names::{self, export_to};
 use serde_json::Value as Json;
 
-use super::workload_index::{Runs, WorkloadIndex, WorkloadSet};
+use super::running_proxy;
+use super::workload_index::{RunningProxy, Runs, WorkloadIndex, WorkloadSet};
 
 /// An object of a file.
 #[derive(Clone, Debug)]
@@ -194,10 +195,11 @@ impl Inventory {
         if !item.namespace.is_empty() && !self.namespaces.contains(&item.namespace) {
             self.namespaces.insert(item.namespace.clone());
         }
-        let runs = |labels: Labels| Runs {
+        let runs = |labels: Labels, proxy: RunningProxy| Runs {
             namespace: item.namespace.clone(),
             name: item.name.clone(),
             labels,
+            proxy,
         };
         let here = (item.namespace.clone(), item.name.clone());
         match item.kind.as_str() {
@@ -214,7 +216,9 @@ impl Inventory {
                         .push(known);
                 }
             }
-            "WorkloadEntry" => running.push(runs(labels(body.get("labels")))),
+            "WorkloadEntry" => {
+                running.push(runs(labels(body.get("labels")), RunningProxy::Other));
+            }
             "Secret" => drop(self.secrets.insert(here)),
             "Namespace" => {
                 self.has_namespaces = true;
@@ -232,7 +236,9 @@ impl Inventory {
             kind => {
                 let template = TEMPLATES.iter().find(|(known, _)| *known == kind);
                 if let Some((_, pointer)) = template {
-                    running.push(runs(labels(body.pointer(pointer))));
+                    let proxy =
+                        running_proxy::of(body, pointer.trim_end_matches("/metadata/labels"));
+                    running.push(runs(labels(body.pointer(pointer)), proxy));
                 }
             }
         }
@@ -296,6 +302,12 @@ impl Inventory {
             .selected(selector, namespace)
             .next()
             .is_some()
+    }
+
+    /// Returns true if a selector finds routers alone: in one namespace, or in any where it is the root's.
+    pub(super) fn selects_routers_alone(&self, selector: &Labels, namespace: &str) -> bool {
+        let namespace = Some(namespace).filter(|namespace| *namespace != self.root);
+        self.workloads.selects_routers_alone(selector, namespace)
     }
 
     /// The selector of a Gateway, with its workloads in all namespaces.

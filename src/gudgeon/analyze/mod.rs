@@ -28,6 +28,7 @@ mod peer_authentications;
 mod ports;
 mod references;
 mod report;
+mod running_proxy;
 mod secrets;
 mod server_index;
 mod sidecars;

@@ -424,6 +424,62 @@ fn a_policy_of_a_namespace_without_workloads_is_told() {
     assert!(!of("empty", service).contains("IST0127"));
 }
 
+/// As discovery says it once a router is connected.
+#[test]
+fn a_rule_for_sidecars_that_selects_routers_alone_is_told() {
+    let router = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: edge, namespace: demo}\n\
+                  spec: {template: {metadata: {labels: {app: edge}}, spec: {containers: [{name: istio-proxy, args: [proxy, router, --domain, x]}]}}}\n";
+    let injected = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: edge, namespace: demo}\n\
+                    spec: {template: {metadata: {labels: {app: edge}, annotations: {inject.istio.io/templates: gateway}}}}\n";
+    let pod = |metadata: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: demo, {metadata}}}\n"
+        )
+    };
+    let owner = "ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: edge-1, controller: true}]";
+    let replica = pod(&format!(
+        "labels: {{app: edge, pod-template-hash: '1'}}, {owner}"
+    ));
+    let other =
+        pod(&format!("labels: {{app: edge}}, {owner}")).replace("app: edge", "app: edge, x: y");
+    let alone = pod("labels: {app: edge}");
+    let sidecar = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: app, namespace: demo}\n\
+                   spec: {template: {metadata: {labels: {app: edge}}}}\n";
+    let labelled = router.replace("app: edge", "app: edge, x: z");
+    for (objects, is_told) in [
+        (router.to_owned(), true),
+        (injected.to_owned(), true),
+        (format!("{router}{replica}"), true),
+        (format!("{router}{alone}"), false),
+        (format!("{router}{sidecar}"), false),
+        // The pod is of another maker, which is not among the objects.
+        (format!("{labelled}{other}"), false),
+        (router.replace("router", "sidecar"), false),
+    ] {
+        let text = format!(
+            "{GOOD}{objects}---\napiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: s, namespace: demo}}\n\
+             spec: {{workloadSelector: {{labels: {{app: edge}}}}, egress: [{{hosts: ['./*']}}]}}\n\
+             ---\napiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {{name: p, namespace: demo}}\n\
+             spec: {{selector: {{matchLabels: {{app: edge}}}}, mtls: {{mode: STRICT}}}}\n"
+        );
+        let found = whole(&[file(&text)], None);
+        let told = found
+            .iter()
+            .filter(|one| one.text.contains("routers alone"));
+        // `validate --references` has those that no object has by itself.
+        let told = told.filter(|one| !one.is_of_one());
+        let told = told.map(|one| format!("{} {} {}", one.code(), one.kind, one.path));
+        let expected: &[&str] = match is_told {
+            true => &[
+                "IST0127 Sidecar spec.workloadSelector.labels",
+                "IST0127 PeerAuthentication spec.selector.matchLabels",
+            ],
+            false => &[],
+        };
+        assert_eq!(told.collect::<Vec<_>>(), expected, "{objects}");
+    }
+}
+
 /// As `istioctl analyze` has it: also of a service that no workload among the objects belongs to.
 #[test]
 fn subsets_go_by_labels_of_workloads_and_of_places() {

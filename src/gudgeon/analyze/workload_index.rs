@@ -12,7 +12,21 @@ pub(super) struct Runs {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) labels: Labels,
+    pub(super) proxy: RunningProxy,
 }
+
+/// The proxy of a workload, as far as its object tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RunningProxy {
+    Router,
+    /// The workload is a pod of another object, which may tell more: of a cluster's pods the metadata alone is read.
+    OfMaker,
+    /// A sidecar, none, or one that is not known.
+    Other,
+}
+
+/// Routers of one selector that pods are compared with. Chosen: a selector finds one or two.
+const MOST_ROUTERS: usize = 20;
 
 /// All workloads.
 #[derive(Debug, Default)]
@@ -107,6 +121,34 @@ impl WorkloadIndex {
                 runs.is_some_and(|runs| selects(selector, &runs.labels))
             });
         few.chain(of_words).filter(move |at| all.contains(at))
+    }
+
+    /// Returns true if a selector finds routers in a namespace, or in all, and no workload that may have a sidecar.
+    pub(super) fn selects_routers_alone(&self, selector: &Labels, namespace: Option<&str>) -> bool {
+        let selected = || {
+            let places = self.selected(selector, namespace);
+            places.filter_map(|at| self.get(at))
+        };
+        // The replicas of a router have the labels of its template, and those of their maker.
+        let mut routers: BTreeSet<(&str, &Labels)> = BTreeSet::new();
+        for runs in selected() {
+            match runs.proxy {
+                RunningProxy::Router => _ = routers.insert((&runs.namespace, &runs.labels)),
+                RunningProxy::OfMaker => {}
+                RunningProxy::Other => return false,
+            }
+            if routers.len() > MOST_ROUTERS {
+                return false;
+            }
+        }
+        let mut pods = selected().filter(|runs| runs.proxy == RunningProxy::OfMaker);
+        !routers.is_empty()
+            && pods.all(|pod| {
+                let mut routers = routers.iter();
+                routers.any(|(namespace, labels)| {
+                    *namespace == pod.namespace && selects(labels, &pod.labels)
+                })
+            })
     }
 
     /// Returns the set of workloads that a selector finds in a namespace, or in all.
@@ -214,6 +256,7 @@ mod tests {
                 ("half", &(at % 2).to_string()),
                 ("own", &at.to_string()),
             ]),
+            proxy: RunningProxy::Other,
         };
         WorkloadIndex::new((0..count).map(runs).collect())
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use api::config::discovery_notes::{PEERS_OF_ROUTERS, SIDECAR_OF_ROUTERS};
 use api::model::{Labels, selects};
 use api::well_known::NETWORK;
 use serde_json::Value as Json;
@@ -13,14 +14,22 @@ use super::messages::Message;
 use super::references::push;
 use super::workload_index::WorkloadSet;
 
-/// Kinds with a selector of their own namespace's workloads, and where it is.
-const SELECTORS: [(&str, &str); 6] = [
-    ("AuthorizationPolicy", "selector.matchLabels"),
-    ("DestinationRule", "workloadSelector.matchLabels"),
-    ("EnvoyFilter", "workloadSelector.labels"),
-    ("PeerAuthentication", "selector.matchLabels"),
-    ("RequestAuthentication", "selector.matchLabels"),
-    ("Sidecar", "workloadSelector.labels"),
+/// Kinds with a selector of their own namespace's workloads, where it is, and the note at one that finds routers alone.
+const SELECTORS: [(&str, &str, Option<&str>); 6] = [
+    ("AuthorizationPolicy", "selector.matchLabels", None),
+    ("DestinationRule", "workloadSelector.matchLabels", None),
+    ("EnvoyFilter", "workloadSelector.labels", None),
+    (
+        "PeerAuthentication",
+        "selector.matchLabels",
+        Some(PEERS_OF_ROUTERS),
+    ),
+    ("RequestAuthentication", "selector.matchLabels", None),
+    (
+        "Sidecar",
+        "workloadSelector.labels",
+        Some(SIDECAR_OF_ROUTERS),
+    ),
 ];
 
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
@@ -38,13 +47,20 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     if all.workloads.is_empty() {
         return;
     }
-    for (kind, place) in SELECTORS {
+    for (kind, place, of_routers) in SELECTORS {
         for item in all.of(kind) {
             let pointer = format!("/{}", place.replace('.', "/"));
             let selector = labels(item.body.pointer(&pointer));
-            if !selector.is_empty() && !all.selects_any(&selector, &item.namespace) {
+            if selector.is_empty() {
+                continue;
+            }
+            let path = format!("spec.{place}");
+            if let Some(note) = of_routers
+                && all.selects_routers_alone(&selector, &item.namespace)
+            {
+                push(found, &codes::SELECTS_NOTHING, item, path, note);
+            } else if !all.selects_any(&selector, &item.namespace) {
                 let message = format!("no workload has the labels {}", printable(&selector));
-                let path = format!("spec.{place}");
                 // The one of a Sidecar is a reference, as istioctl has it.
                 let code = match kind {
                     "Sidecar" => &codes::NOT_FOUND,

@@ -101,6 +101,7 @@ impl Sources {
         let is_read_here = updates.is_none();
         let mcp_sources = mcp::start(updates, flags, hub, loops)?;
         let (are_named, counts) = (mcp_sources.are_named(), mcp_sources.own.counts());
+        let own = mcp_sources.own.of_clusters();
         let mut this = Self {
             mcp_sources: Some(mcp_sources),
             ..Self::default()
@@ -117,9 +118,8 @@ impl Sources {
                 Registry::Kubernetes => {
                     let is_optional = has_services || registries.len() > 1;
                     if let Some(access) = cluster_access(flags, is_optional)? {
-                        let started = kubernetes::start(
-                            shared, &access, flags, hub, !elsewhere, &counts, loops,
-                        );
+                        let started =
+                            kubernetes::start(shared, &access, flags, hub, !elsewhere, &own, loops);
                         this.cluster = Some(started.await?);
                     }
                 }

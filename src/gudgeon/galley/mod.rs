@@ -20,6 +20,7 @@ mod monitor;
 mod options;
 mod page;
 mod peers;
+mod pending;
 mod probes;
 mod processing;
 mod readiness;

@@ -23,6 +23,7 @@ use transform::services::Services;
 use transform::{Key, Mesh, TransformSource};
 
 use super::generated::{Checked, Origins, shadowed_finding, warned};
+use super::pending::PendingObjects;
 use super::synthetic::SyntheticEntries;
 
 /// The one resource of the mesh configuration.
@@ -62,9 +63,9 @@ pub(super) struct GeneratedObjects {
 /// The progress of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// The turn was over before all objects of an event were applied: what is set now may contradict itself.
+    /// The turn was over before all objects of a round were applied: what is set now may contradict itself.
     Applying,
-    /// The turn was over before all that follows from the objects was made.
+    /// All objects of a round are applied. The turn was over before all that follows from them was made, or others wait.
     Generating,
     /// Nothing is left to do.
     Complete,
@@ -75,8 +76,7 @@ pub(super) struct Processing {
     mesh: Mesh,
     /// Entries are made.
     discovers: bool,
-    /// Objects to set, or to delete: the newest version of each.
-    pending: BTreeMap<EntryId, Option<TransformInput>>,
+    pending: PendingObjects<TransformInput>,
     services: Services,
     entries: SyntheticEntries,
     ingresses: Ingresses,
@@ -105,7 +105,7 @@ impl Processing {
                 trust_domain: trust_domain.to_owned(),
             },
             discovers,
-            pending: BTreeMap::new(),
+            pending: PendingObjects::new(),
             services: Services::default(),
             entries: SyntheticEntries::default(),
             ingresses: Ingresses::new(Settings::new(mesh, domain)),
@@ -159,9 +159,9 @@ impl Processing {
         self.has_made_all_once
     }
 
-    /// Sets or deletes an object, in the next turn.
+    /// Sets or deletes an object, in the next round.
     pub(super) fn set(&mut self, id: EntryId, thing: Option<TransformInput>) {
-        self.pending.insert(id, thing);
+        self.pending.set(id, thing);
     }
 
     /// Applies changes and generates resources until `is_over`, at least one of each.
@@ -171,14 +171,15 @@ impl Processing {
         publisher: &mut Publisher,
         is_over: &dyn Fn() -> bool,
     ) -> Progress {
-        while let Some((id, thing)) = self.pending.pop_first() {
+        self.pending.begin_round();
+        while let Some((id, thing)) = self.pending.pop() {
             self.apply(now, publisher, &id, thing);
             if is_over() {
                 break;
             }
         }
         // Of a new session all objects come first: what is generated depends on several.
-        if !self.pending.is_empty() {
+        if !self.pending.has_ended_round() {
             return Progress::Applying;
         }
         self.generate(now, publisher, is_over);
@@ -187,9 +188,11 @@ impl Processing {
             // Objects of the last session that this one has not generated are deleted.
             self.before = GeneratedObjects::default();
         }
-        match self.entries.is_changed() || self.ingresses.is_changed() {
-            true => Progress::Generating,
-            false => Progress::Complete,
+        let is_complete =
+            self.pending.is_empty() && !self.entries.is_changed() && !self.ingresses.is_changed();
+        match is_complete {
+            true => Progress::Complete,
+            false => Progress::Generating,
         }
     }
 
@@ -750,6 +753,40 @@ mod tests {
         play.say(&web, None);
         assert_eq!(play.names(SYNTHETIC), [""; 0]);
         assert_eq!(refused(&play), [""; 0]);
+    }
+
+    /// The object that sorts first was applied again and again, and nothing was published meanwhile.
+    #[test]
+    fn an_object_that_changes_all_the_time_keeps_no_event_waiting() {
+        let mut play = Play::new(false);
+        let names = ["a/web", "z/web"];
+        let set = |play: &mut Play, version: u8| {
+            for name in names {
+                let resource = Resource::new(snapshot::Origin {
+                    name: name.to_owned(),
+                    body: vec![version].into(),
+                    ..snapshot::Origin::default()
+                });
+                let thing = TransformInput::Resource(Arc::new(resource));
+                play.processing.set(id(VIRTUAL_SERVICES, name), Some(thing));
+            }
+        };
+        set(&mut play, 0);
+        for version in 0..3 {
+            assert_eq!(play.turn(), Progress::Applying);
+            set(&mut play, version + 1);
+            assert_eq!(play.turn(), Progress::Generating);
+            play.now += Duration::from_secs(10);
+            play.publisher.due(play.now);
+            let published = play.publisher.published().next().unwrap();
+            let collection = published.snapshot.get(VIRTUAL_SERVICES).unwrap();
+            let versions = names.map(|name| {
+                let resource = collection.get(name).unwrap().message();
+                resource.body.unwrap().value.to_vec()
+            });
+            // Both of one event, and nothing of the next one.
+            assert_eq!(versions, [[version], [version]]);
+        }
     }
 
     /// The namespace that sorts first would starve all others.

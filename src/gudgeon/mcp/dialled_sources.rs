@@ -4,9 +4,9 @@
 //! An object stays for as long as any stream has it: a replica that lags behind, or has less, takes nothing away. Of an object
 //! that several have, the version of the stream that has changed it last holds: a replica that lags behind, or has lost its own source,
 //! hides no change that another has seen. Until one changes it, the version of the stream that began first holds, so that a replica
-//! that comes back with an older list changes nothing. An object that a stream sends anew after its removal, and all that a stream sends
-//! when it connects again, count as unchanged: the order of streams decides. The objects of a stream that ends go when another stream has
-//! sent the same collections; those of the last one stay, behind what others send, and the next begins with them.
+//! that comes back with an older list changes nothing. An object that a stream sends anew after its removal is changed; all that a
+//! stream sends when it connects again counts as unchanged: the order of streams decides. The objects of a stream that ends go when
+//! another stream has sent the same collections; those of the last one stay, behind what others send, and the next begins with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -14,7 +14,8 @@ pub enum Precedence {
     /// That of the earliest source.
     Order,
     /// That of the source which has changed it last; that of the earliest source, where none has. Sources are replicas: one that lags
-    /// behind, or has lost its own source, must not hide what another has seen since. Objects of a first list are no change.
+    /// behind, or has lost its own source, must not hide what another has seen since. Objects of a first list are no change; one that a
+    /// source has removed and sets anew is.
     LastChange,
 }
 
@@ -25,6 +26,8 @@ pub struct SourceUnion<T> {
     sources: Vec<BTreeMap<Arc<str>, ObjectsByName<T>>>,
     /// The source that has changed an object last, by collection and name; only of [`Precedence::LastChange`].
     changed_by: BTreeMap<Arc<str>, BTreeMap<Arc<str>, usize>>,
+    /// The sources that have removed an object which others still have, by collection and name; only of [`Precedence::LastChange`].
+    removed_by: BTreeMap<Arc<str>, BTreeMap<Arc<str>, BTreeSet<usize>>>,
 }
 
 /// A change of the union.
@@ -43,6 +46,7 @@ impl<T> SourceUnion<T> {
             precedence,
             sources: Vec::new(),
             changed_by: BTreeMap::new(),
+            removed_by: BTreeMap::new(),
         }
     }
 
@@ -77,22 +81,47 @@ impl<T> SourceUnion<T> {
     ) -> Option<()> {
         let given = self.sources.get_mut(source)?;
         let objects = given.entry(collection.clone()).or_default();
-        let is_changed = match object {
-            Some(object) => objects.insert(name.clone(), object.clone()).is_some(),
-            None => {
-                objects.remove(name);
-                false
-            }
+        let before = match object {
+            Some(object) => objects.insert(name.clone(), object.clone()),
+            None => objects.remove(name),
         };
         if self.precedence == Precedence::LastChange {
-            let changed_by = self.changed_by.entry(collection.clone()).or_default();
-            if is_changed {
-                changed_by.insert(name.clone(), source);
-            } else if object.is_none() && changed_by.get(name) == Some(&source) {
-                changed_by.remove(name);
-            }
+            let is_set = object.is_some();
+            self.note_change(source, collection, name, before.is_some(), is_set);
         }
         Some(())
+    }
+
+    /// Takes note of a source that has set or removed an object. `was_there`: the source had one of this name.
+    fn note_change(
+        &mut self,
+        source: usize,
+        collection: &Arc<str>,
+        name: &Arc<str>,
+        was_there: bool,
+        is_set: bool,
+    ) {
+        let mut sources = self.sources.iter();
+        let is_anywhere = sources.any(|given| get(given, collection, name).is_some());
+        let changed_by = self.changed_by.entry(collection.clone()).or_default();
+        let removed_by = self.removed_by.entry(collection.clone()).or_default();
+        let removed = removed_by.entry(name.clone()).or_default();
+        if is_set {
+            if removed.remove(&source) || was_there {
+                changed_by.insert(name.clone(), source);
+            }
+        } else {
+            if changed_by.get(name) == Some(&source) {
+                changed_by.remove(name);
+            }
+            if was_there {
+                removed.insert(source);
+            }
+        }
+        // Where nobody has one, no older version hides the next one.
+        if removed.is_empty() || !is_anywhere {
+            removed_by.remove(name);
+        }
     }
 
     /// Returns the effective object of a name.
@@ -151,6 +180,13 @@ impl<T> SourceUnion<T> {
                     true
                 }
                 None => false,
+            });
+        }
+        for names in self.removed_by.values_mut() {
+            names.retain(|_, removed| {
+                let places = removed.iter().filter_map(|source| place_of(*source));
+                *removed = places.collect();
+                !removed.is_empty()
             });
         }
         // New sources are empty, so only names from before can change.
@@ -234,6 +270,9 @@ mod tests {
         assert_eq!(apply(1, &[], &["y"]), seen("y=1", "x3 y1"));
         assert_eq!(apply(0, &[], &["y"]), seen("-y", "x3"));
         assert_eq!(apply(1, &[("x", 4)], &[]), seen("x=4", "x4"));
+        // One that is made anew hides the older one of a replica that has not seen it go.
+        assert_eq!(apply(1, &[], &["x"]), seen("x=3", "x3"));
+        assert_eq!(apply(1, &[("x", 4)], &[]), seen("x=4", "x4"));
         assert_eq!(text(&union.replace(&[Some(1), None])), "");
         assert_eq!(text(&union.apply(1, &changes(&[("x", 5)], &[]))), "");
         assert_eq!(text(&union.replace(&[None, Some(1)])), "x=5");
@@ -278,6 +317,7 @@ mod tests {
             let mut union = union_of(3, precedence);
             let mut model = vec![BTreeMap::new(); 3];
             let mut changed_by: BTreeMap<String, usize> = BTreeMap::new();
+            let mut removed_by: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
             let mut seen = BTreeMap::new();
             let take = |seen: &mut BTreeMap<Arc<str>, Arc<u8>>, changes: Vec<UnionChange<u8>>| {
                 for change in changes {
@@ -289,6 +329,7 @@ mod tests {
             };
             for (source, name, object) in script {
                 let name = name.to_string();
+                let removed = removed_by.entry(name.clone()).or_default();
                 let change = match object {
                     Some(object) => changes(&[(&name, object)], &[]),
                     None => changes(&[], &[&name]),
@@ -296,12 +337,17 @@ mod tests {
                 match object {
                     Some(object) => {
                         let old = model[source].insert(name.clone(), object);
-                        if old.is_some() && is_of_replicas {
+                        if (removed.remove(&source) || old.is_some()) && is_of_replicas {
                             changed_by.insert(name, source);
                         }
                     }
                     None => {
-                        model[source].remove(&name);
+                        if model[source].remove(&name).is_some() {
+                            removed.insert(source);
+                        }
+                        if model.iter().all(|given| !given.contains_key(&name)) {
+                            removed.clear();
+                        }
                         if changed_by.get(&name) == Some(&source) {
                             changed_by.remove(&name);
                         }

@@ -1,29 +1,33 @@
 //! Ingresses as they come and go. A change makes those objects again that the Ingress has a part in, and reads no Ingress
-//! without a part in them: a role that follows thousands of them has a loop to turn meanwhile. A host or a name that thousands
-//! share is one object, and costs all that share it. An Ingress of thousands of hosts is made in turns, so that others do not wait for
-//! all of it; the turns go in rounds, so that one that changes all the time does not keep the others from theirs.
+//! without a part in them: a role that follows thousands of Ingresses must not stall meanwhile. A host or a name that thousands
+//! share is one object, and costs all that share it. An Ingress of thousands of hosts is made in turns, so that other objects do not
+//! wait for all of it; the turns go in rounds, so that an Ingress that changes all the time does not keep the others from theirs.
+//! Only hosts of one name are renamed in the turn of another, and of these few.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::gateway::gateway;
 use super::metadata::CarriedMetadata;
-use super::targets::{Target, changed_targets, differing_rules, gateway_target, targets};
+use super::names::{SharedNames, base_name};
+use super::targets::{Target, changed_targets, differing_rules, target_named, targets};
+use super::virtual_service::virtual_service;
 use super::{
-    Finding, GATEWAYS, Generated, Settings, VIRTUAL_SERVICES, gateway, has_paths, host_of,
-    own_findings, virtual_service,
+    Context, Finding, GATEWAYS, Generated, Settings, VIRTUAL_SERVICES, has_paths, host_of,
+    own_findings,
 };
 use crate::Key;
 use crate::index::{insert, remove};
 use crate::rounds::Rounds;
 use api::kubernetes::Ingress;
 
-/// The objects that were made of a target last.
+/// The last outcome of a target.
 #[derive(Debug, Default)]
-struct Made {
+struct TargetOutcome {
     /// The collection and name of the object.
     object: Option<(&'static str, Key)>,
-    /// The name of a VirtualService before it was apart from others.
-    base: Option<String>,
+    /// The name of a VirtualService before it was apart from those of other hosts.
+    base_name: Option<String>,
     findings: Vec<Finding>,
     /// The Services whose ports were looked up by name, existing or not.
     services: BTreeSet<Key>,
@@ -32,9 +36,9 @@ struct Made {
 /// The objects that have changed.
 #[derive(Debug, Default, PartialEq)]
 pub struct Changes {
-    /// Made again, perhaps as they were.
+    /// The objects that were made again, perhaps equal to their predecessors.
     pub generated: Vec<Generated>,
-    /// Collection and name of those that are no longer there.
+    /// The collections and names of the objects that are no longer there.
     pub removed: BTreeSet<(&'static str, Key)>,
 }
 
@@ -42,7 +46,7 @@ pub struct Changes {
 #[derive(Debug)]
 pub struct Ingresses {
     settings: Settings,
-    /// Those that the settings select.
+    /// The Ingresses that the settings select.
     all: BTreeMap<Key, Ingress>,
     carried: CarriedMetadata,
     names: BTreeMap<String, BTreeSet<Key>>,
@@ -50,10 +54,9 @@ pub struct Ingresses {
     hosts: BTreeMap<String, BTreeSet<(Key, usize)>>,
     /// The hosts for which the port of a Service was looked up.
     services: BTreeMap<Key, BTreeSet<String>>,
-    /// The hosts whose VirtualServices would have one name.
-    bases: BTreeMap<String, BTreeSet<String>>,
+    shared_names: SharedNames,
     dirty: Rounds<Target>,
-    made: BTreeMap<Target, Made>,
+    outcomes: BTreeMap<Target, TargetOutcome>,
     read: usize,
 }
 
@@ -61,9 +64,9 @@ pub struct Ingresses {
 #[derive(Default)]
 struct Remade {
     generated: BTreeMap<Target, Generated>,
-    gone: BTreeSet<(&'static str, Key)>,
-    /// The names, the hosts of which are to be numbered again.
-    bases: BTreeSet<String>,
+    removed: BTreeSet<(&'static str, Key)>,
+    /// The hosts that were made, by the names that they share. The hosts of these names may have other numbers now.
+    base_names: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Ingresses {
@@ -75,19 +78,18 @@ impl Ingresses {
             names: BTreeMap::new(),
             hosts: BTreeMap::new(),
             services: BTreeMap::new(),
-            bases: BTreeMap::new(),
+            shared_names: SharedNames::new(),
             dirty: Rounds::new(),
-            made: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
             read: 0,
         }
     }
 
-    /// Sets or deletes an Ingress. One that differs in its status alone is no change.
+    /// Sets or deletes an Ingress. A difference in the status alone is no change.
     pub fn set(&mut self, key: Key, ingress: Option<Ingress>) {
         let ingress = ingress.filter(|ingress| self.settings.takes(ingress));
         let ingress = ingress.map(|mut ingress| {
-            // Controllers write addresses into the status; the resource version is all of that write that is
-            // read here.
+            // Controllers write addresses into the status, which is not read here; each write changes the resource version.
             ingress.metadata.resource_version.clear();
             ingress
         });
@@ -115,23 +117,24 @@ impl Ingresses {
         }
     }
 
-    /// A Service is another one, or gone.
+    /// Marks the hosts whose routes looked up a port of a Service, which has changed or is gone.
     pub fn service(&mut self, service: &Key) {
         let hosts = self.services.get(service).into_iter().flatten();
         self.dirty.extend(hosts.cloned().map(Target::Host));
     }
 
-    /// The Services that are other ones now, or gone: only those are asked for whose ports were looked up.
+    /// As [`Self::service`], for all Services for which `is_changed` returns true: it is asked only about Services whose ports were
+    /// looked up.
     pub fn services(&mut self, is_changed: impl Fn(&Key) -> bool) {
         let changed = self.services.iter().filter(|(key, _)| is_changed(key));
         let hosts = changed.flat_map(|(_, hosts)| hosts.iter().cloned());
         self.dirty.extend(hosts.map(Target::Host));
     }
 
-    /// The object of this collection and name is to be made again.
+    /// Marks the object of this collection and name, to make it again.
     pub fn invalidate(&mut self, collection: &str, key: &Key) {
         let target = match collection {
-            GATEWAYS => gateway_target(&key.name),
+            GATEWAYS => target_named(&key.name),
             _ => self.host_named(&key.name).cloned().map(Target::Host),
         };
         self.dirty.extend(target);
@@ -139,12 +142,12 @@ impl Ingresses {
 
     /// Returns the host of a VirtualService's name.
     fn host_named(&self, name: &str) -> Option<&String> {
-        // From the second on they have a number after the name that they share.
-        let numbered = name
-            .rsplit_once('-')
-            .and_then(|(base, number)| Some((base, number.parse().ok()?)));
-        let (base, number) = numbered.unwrap_or((name, 0));
-        self.bases.get(base)?.iter().nth(number)
+        let mut hosts = self.shared_names.hosts(base_name(name)?);
+        hosts.find(|host| {
+            let outcome = self.outcomes.get(&Target::Host((*host).clone()));
+            let object = outcome.and_then(|outcome| outcome.object.as_ref());
+            object.is_some_and(|(_, key)| key.name == name)
+        })
     }
 
     pub fn is_changed(&self) -> bool {
@@ -156,13 +159,13 @@ impl Ingresses {
         self.dirty.has_ended_one()
     }
 
-    /// The Ingresses that were read so far to make objects, each time that they were.
+    /// Counts how often Ingresses were read to make objects.
     pub const fn read(&self) -> usize {
         self.read
     }
 
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
-        self.made.values().flat_map(|made| &made.findings)
+        self.outcomes.values().flat_map(|outcome| &outcome.findings)
     }
 
     /// Transforms the Ingresses that have changed. `port` returns the number of a service's port by its name.
@@ -178,36 +181,32 @@ impl Ingresses {
         port: &dyn Fn(&Key, &str) -> Option<u16>,
     ) -> Changes {
         let mut remade = Remade::default();
-        for key in self.carried.settle() {
+        for key in self.carried.assign_room() {
             let ingress = self.all.get(&key);
             let targets = ingress.into_iter().flat_map(|one| targets(&key, one));
             self.dirty.extend(targets);
         }
-        // All targets are made before any is numbered: a name's number depends on all hosts that come to it.
+        // All targets are made before any is named: the number depends on all hosts that share the name.
         while let Some(target) = self.dirty.pop_first() {
             self.remake(target, port, &mut remade);
             if is_over() {
                 break;
             }
         }
-        while let Some(base) = remade.bases.pop_first() {
-            self.remake_hosts(&base, port, &mut remade);
-            self.number(&base, port, &mut remade);
+        for (base, hosts) in std::mem::take(&mut remade.base_names) {
+            self.assign_names(&base, hosts, port, &mut remade);
         }
         let Remade {
             generated,
-            mut gone,
+            mut removed,
             ..
         } = remade;
         let generated: Vec<Generated> = generated.into_values().collect();
         for one in &generated {
             // The name may have gone to another host: it is set, not removed.
-            gone.remove(&(one.collection, one.key.clone()));
+            removed.remove(&(one.collection, one.key.clone()));
         }
-        Changes {
-            generated,
-            removed: gone,
-        }
+        Changes { generated, removed }
     }
 
     /// Makes the object of a target in place of the last one.
@@ -217,45 +216,37 @@ impl Ingresses {
         port: &dyn Fn(&Key, &str) -> Option<u16>,
         remade: &mut Remade,
     ) {
-        if let Some(old) = self.made.remove(&target) {
+        if let Some(old) = self.outcomes.remove(&target) {
             self.forget(&target, &old);
-            remade.bases.extend(old.base);
-            remade.gone.extend(old.object);
+            if let Some(base) = old.base_name {
+                remade.base_names.entry(base).or_default();
+            }
+            remade.removed.extend(old.object);
         }
-        let (object, made) = self.make(&target, port);
-        remade.bases.extend(made.base.clone());
+        let (object, outcome) = self.make(&target, port);
+        if let (Some(base), Target::Host(host)) = (&outcome.base_name, &target) {
+            insert(&mut remade.base_names, base, host.clone());
+        }
         let object = object.map(|object| (target.clone(), object));
         remade.generated.extend(object);
-        self.keep(target, made);
-    }
-
-    /// Makes the hosts of a name that have changed and would have a later turn: a number that one of them leaves may be another's then.
-    fn remake_hosts(
-        &mut self,
-        base: &str,
-        port: &dyn Fn(&Key, &str) -> Option<u16>,
-        remade: &mut Remade,
-    ) {
-        let hosts = self.bases.get(base).into_iter().flatten();
-        let targets = hosts.map(|host| Target::Host(host.clone()));
-        let changed: Vec<_> = targets.filter(|target| self.dirty.remove(target)).collect();
-        for target in changed {
-            self.remake(target, port, remade);
-        }
-        // Numbered by the caller.
-        remade.bases.remove(base);
+        self.remember(target, outcome);
     }
 
     fn make(
         &mut self,
         target: &Target,
         port: &dyn Fn(&Key, &str) -> Option<u16>,
-    ) -> (Option<Generated>, Made) {
+    ) -> (Option<Generated>, TargetOutcome) {
         let mut findings = Vec::new();
         let services = RefCell::new(BTreeSet::new());
         let port = |service: &Key, name: &str| {
             services.borrow_mut().insert(service.clone());
             port(service, name)
+        };
+        let context = Context {
+            settings: &self.settings,
+            carried: &self.carried,
+            port: &port,
         };
         let object = match target {
             Target::Ingress(key) => {
@@ -267,103 +258,107 @@ impl Ingresses {
                 );
                 None
             }
-            Target::Gateway(name) => {
+            Target::Name(name) => {
                 let keys = self.names.get(name).into_iter().flatten();
                 let of = keys.filter_map(|key| Some((key, self.all.get(key)?)));
                 let of: Vec<_> = of.collect();
                 self.read = self.read.saturating_add(of.len());
-                gateway(name, &of, &self.settings, &self.carried, &mut findings)
+                gateway(name, &of, context, &mut findings)
             }
             Target::Host(host) => {
                 let rules = self.hosts.get(host).into_iter().flatten();
                 let of = rules.filter_map(|(key, at)| Some((key, self.all.get(key)?, *at)));
                 let of: Vec<_> = of.collect();
                 self.read = self.read.saturating_add(of.len());
-                virtual_service(
-                    host,
-                    &of,
-                    &self.settings,
-                    &self.carried,
-                    &port,
-                    &mut findings,
-                )
+                virtual_service(host, &of, context, &mut findings)
             }
         };
         let is_service = |one: &&Generated| one.collection == VIRTUAL_SERVICES;
-        let made = Made {
+        let outcome = TargetOutcome {
             object: object.as_ref().map(|one| (one.collection, one.key.clone())),
-            base: object
+            base_name: object
                 .as_ref()
                 .filter(is_service)
                 .map(|one| one.key.name.clone()),
             findings,
             services: services.into_inner(),
         };
-        (object, made)
+        (object, outcome)
     }
 
-    fn forget(&mut self, target: &Target, old: &Made) {
+    fn forget(&mut self, target: &Target, old: &TargetOutcome) {
         if let Target::Host(host) = target {
             for service in &old.services {
                 remove(&mut self.services, service, host);
             }
-            if let Some(base) = &old.base {
-                remove(&mut self.bases, base, host);
+            if let Some(base) = &old.base_name {
+                self.shared_names.remove(base, host);
             }
         }
     }
 
-    fn keep(&mut self, target: Target, made: Made) {
+    fn remember(&mut self, target: Target, outcome: TargetOutcome) {
         if let Target::Host(host) = &target {
-            for service in &made.services {
+            for service in &outcome.services {
                 insert(&mut self.services, service, host.clone());
             }
-            if let Some(base) = &made.base {
-                insert(&mut self.bases, base, host.clone());
+            if let Some(base) = &outcome.base_name {
+                self.shared_names.insert(base, host);
             }
         }
-        // Services that were looked up keep a target alone: one that comes later makes the target again.
-        let is_nothing =
-            made.object.is_none() && made.findings.is_empty() && made.services.is_empty();
-        if !is_nothing {
-            self.made.insert(target, made);
+        // A target without an object stays for the Services that it looked up: a Service that comes later makes it again.
+        let is_empty =
+            outcome.object.is_none() && outcome.findings.is_empty() && outcome.services.is_empty();
+        if !is_empty {
+            self.outcomes.insert(target, outcome);
         }
     }
 
-    /// Numbers the VirtualServices of one name, as `apart` does for all.
-    fn number(
+    /// Names the VirtualServices of hosts that share a name, of which some were made again.
+    fn assign_names(
         &mut self,
         base: &str,
+        made_again: BTreeSet<String>,
         port: &dyn Fn(&Key, &str) -> Option<u16>,
         remade: &mut Remade,
     ) {
-        let hosts = self.bases.get(base).cloned().unwrap_or_default();
-        // The hosts are sorted, as in [`super::transform`]: both give a host the same number.
-        for (number, host) in hosts.into_iter().enumerate() {
-            let name = match number {
-                0 => base.to_owned(),
-                number => format!("{base}-{number}"),
-            };
-            let target = Target::Host(host);
-            let known = self.made.get(&target).and_then(|made| made.object.clone());
-            let is_new = remade.generated.contains_key(&target);
-            if !is_new {
-                if known.as_ref().is_some_and(|(_, key)| key.name == name) {
-                    continue;
-                }
-                // It moves up or down, because another one came or went.
-                remade.gone.extend(known);
-                // Only the name differs: findings and Services are those that are kept already.
-                let (object, _) = self.make(&target, port);
-                let object = object.map(|object| (target.clone(), object));
-                remade.generated.extend(object);
+        let (dirty, outcomes) = (&self.dirty, &self.outcomes);
+        let kept = |host: &str| {
+            let target = Target::Host(host.to_owned());
+            let is_later = dirty.contains(&target);
+            let outcome = outcomes.get(&target).filter(|_| is_later)?;
+            outcome.object.as_ref().map(|(_, key)| key.name.clone())
+        };
+        for (host, name) in self.shared_names.assign(base, made_again, kept) {
+            self.set_name(&Target::Host(host), name, port, remade);
+        }
+    }
+
+    /// Names the VirtualService of a host that has not changed since it was made.
+    fn set_name(
+        &mut self,
+        target: &Target,
+        name: String,
+        port: &dyn Fn(&Key, &str) -> Option<u16>,
+        remade: &mut Remade,
+    ) {
+        if !remade.generated.contains_key(target) {
+            let known = self.outcomes.get(target);
+            let known = known.and_then(|outcome| outcome.object.clone());
+            if known.as_ref().is_some_and(|(_, key)| key.name == name) {
+                return;
             }
-            if let Some(object) = remade.generated.get_mut(&target) {
-                object.key.name = name;
-                let key = object.key.clone();
-                if let Some(made) = self.made.get_mut(&target) {
-                    made.object = Some((VIRTUAL_SERVICES, key));
-                }
+            remade.removed.extend(known);
+            // Only the name differs: the known findings and Services still hold.
+            let (object, _) = self.make(target, port);
+            let object = object.map(|object| (target.clone(), object));
+            remade.generated.extend(object);
+        }
+        if let Some(object) = remade.generated.get_mut(target) {
+            object.key.name = name;
+            let key = object.key.clone();
+            if let Some(outcome) = self.outcomes.get_mut(target) {
+                outcome.object = Some((VIRTUAL_SERVICES, key));
             }
         }
     }
@@ -374,6 +369,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
+    use super::super::names::MOST_NUMBERED;
     use super::super::{IngressControllerMode, transform};
     use super::*;
 
@@ -474,6 +470,54 @@ mod tests {
         assert_eq!(turns, expected);
     }
 
+    /// Returns all hosts of so many letters, joined by dots or dashes.
+    fn joined(letters: usize) -> Vec<String> {
+        let mut all = vec!["x".to_owned()];
+        for _ in 1..letters {
+            let longer = all
+                .iter()
+                .flat_map(|host| ["-", "."].map(|joint| format!("{host}{joint}x")));
+            all = longer.collect();
+        }
+        all
+    }
+
+    /// Each host that came or went renamed all that share its name: strangers choose these, and the engine stood still for a second.
+    #[test]
+    fn a_host_that_shares_its_name_with_thousands_renames_few() {
+        let hosts = joined(14);
+        assert_eq!(hosts.len(), 8192);
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        let key = Key::new("shop", "web");
+        let none = |_: &Key, _: &str| None;
+        let mut all = Ingresses::new(settings());
+        let mut names: BTreeSet<Key> = BTreeSet::new();
+        let mut turns = |all: &mut Ingresses| {
+            let mut most = 0;
+            while all.is_changed() {
+                let Changes { generated, removed } = all.changes_until(&|| true, &none);
+                most = most.max(generated.len() + removed.len());
+                removed
+                    .iter()
+                    .for_each(|(_, key)| assert!(names.remove(key)));
+                names.extend(generated.into_iter().map(|one| one.key));
+            }
+            (most, names.len())
+        };
+        let mut one = ingress(&hosts, &json!({"number": 80}));
+        one.spec.tls.clear();
+        all.set(key.clone(), Some(one.clone()));
+        // One that comes makes hashes of all numbers.
+        let bound = 2 * MOST_NUMBERED + 1;
+        assert_eq!(turns(&mut all), (bound, 8193));
+        one.spec.rules[0].http.paths.clear();
+        all.set(key.clone(), Some(one.clone()));
+        assert_eq!(turns(&mut all), (1, 8192));
+        all.set(key, None);
+        let (most, left) = turns(&mut all);
+        assert!(most <= bound && left == 0, "{most} {left}");
+    }
+
     #[test]
     fn a_host_that_changes_all_the_time_keeps_no_other_waiting() {
         let names: Vec<String> = (0..20).map(|at| format!("h{at:02}.example")).collect();
@@ -554,17 +598,20 @@ mod tests {
     }
 
     proptest! {
-        /// In whatever order they came and went, and in how many turns they were made.
+        /// For any sequence of changes, made in any number of turns.
         #[test]
         fn incremental_changes_end_in_the_result_of_a_full_pass(
             turns in prop::collection::vec(0..4_usize, 40),
-            steps in prop::collection::vec((0..3_usize, 0..2_usize, 0..10_usize, any::<bool>()), 1..40),
+            steps in prop::collection::vec((0..3_usize, 0..2_usize, 0..12_usize, any::<bool>()), 1..40),
         ) {
             // Names and hosts that come to one name.
             let namespaces = ["n", "n-1", "o"];
             let names = ["c", "b-c"];
-            let hosts: [&[&str]; 8] = [
+            let many = joined(6);
+            let many: Vec<&str> = many.iter().map(String::as_str).collect();
+            let hosts: [&[&str]; 10] = [
                 &[], &["a"], &["a.b"], &["a-b"], &["a.b", "a-b", "a"], &["localhost"], &["", "a"], &["a.b", "a.b"],
+                &many[..MOST_NUMBERED + 4], &many[8..MOST_NUMBERED + 2],
             ];
             let mut ingresses = Ingresses::new(settings());
             let mut all: BTreeMap<Key, Ingress> = BTreeMap::new();
@@ -582,7 +629,7 @@ mod tests {
                         ingresses.set(key.clone(), Some(one.clone()));
                         all.insert(key, one);
                     }
-                    None if which == 8 => {
+                    None if which == 10 => {
                         ingresses.set(key.clone(), None);
                         all.remove(&key);
                     }

@@ -5,34 +5,49 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::metadata::CarriedMetadata;
-use super::room::{Place, Rank, SharedPart, fitting, unique};
-use super::{ANY, Finding, GATEWAYS, Generated, SUFFIX, Settings, generated};
+use super::room::{PartPath, Rank, SharedPart, fitting, unique};
+use super::{ANY, Context, Finding, GATEWAYS, Generated, SUFFIX, Settings, generated};
 use crate::Key;
 use api::kubernetes::{Ingress, ObjectMeta};
 
 /// The directory of the certificate in a gateway's pod.
-pub(super) const CERTIFICATES: &str = "/etc/istio/ingress-certs";
+const CERTIFICATES: &str = "/etc/istio/ingress-certs";
+
+/// The Secret that charts of Istio mount at [`CERTIFICATES`].
+const MOUNTED_SECRET: &str = "istio-ingress-certs";
+
+/// Returns the indices of `spec.tls` whose Secrets no router reads, each with the message about it.
+pub(super) fn unread_secrets(ingress: &Ingress) -> impl Iterator<Item = (usize, String)> {
+    let all = ingress.spec.tls.iter().enumerate();
+    // Charts mount one Secret where routers look, so its name does take effect.
+    let unread = all.filter(|(_, tls)| !matches!(&*tls.secret_name, "" | MOUNTED_SECRET));
+    unread.map(|(at, _)| {
+        let message = format!(
+            "has no effect: routers read {CERTIFICATES}/tls.crt and tls.key; a server of a Gateway can name a Secret in \
+             credentialName"
+        );
+        (at, message)
+    })
+}
 
 /// The Gateway of all Ingresses of a name: two of one name, in two namespaces, share theirs.
 pub(super) fn gateway(
     name: &str,
     of: &[(&Key, &Ingress)],
-    settings: &Settings,
-    carried: &CarriedMetadata,
+    context: Context<'_>,
     findings: &mut Vec<Finding>,
 ) -> Option<Generated> {
     let (first, ingress) = *of.first()?;
     let mut gateway = Gateway {
         first,
-        metadata: carried.carried(first, ingress),
+        metadata: context.carried.carried(first, ingress),
         ports: BTreeSet::new(),
         servers: Vec::new(),
     };
     for (key, ingress) in of {
         gateway.serve(key, ingress, findings);
     }
-    Some(gateway.generated(name, settings, findings))
+    Some(gateway.generated(name, context.settings, findings))
 }
 
 struct Gateway<'a> {
@@ -86,7 +101,7 @@ impl<'a> Gateway<'a> {
             });
             self.servers.push(SharedPart {
                 of: key,
-                place: Place::Tls(at),
+                path: PartPath::Tls(at),
                 rank: Rank::default(),
                 value,
             });
@@ -94,7 +109,7 @@ impl<'a> Gateway<'a> {
         let name = unique(&mut self.ports, format!("http-80-{of}"));
         self.servers.push(SharedPart {
             of: key,
-            place: Place::Plain,
+            path: PartPath::Plaintext,
             rank: Rank::default(),
             value: json!({
                 "port": {"number": 80, "protocol": "HTTP", "name": name},

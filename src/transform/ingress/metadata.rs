@@ -11,16 +11,16 @@ use super::room::bytes_of;
 use super::{has_paths, host_of};
 use crate::Key;
 
-/// Bytes of labels and annotations that one object takes over: what Kubernetes allows annotations.
-pub(super) const MOST_METADATA: usize = 256 << 10;
+/// Bytes of labels and annotations that one object takes over: the limit of Kubernetes for annotations.
+pub(super) const MAX_METADATA: usize = 256 << 10;
 
 /// Bytes that they come to in all objects of an Ingress.
-const MOST_OF_INGRESS: usize = 1 << 20;
+const MAX_OF_INGRESS: usize = 1 << 20;
 
 /// Bytes that they come to in all objects of a namespace's Ingresses.
-const MOST_OF_NAMESPACE: usize = 16 << 20;
+const MAX_OF_NAMESPACE: usize = 16 << 20;
 
-/// Why the objects of an Ingress have none of its labels and annotations.
+/// The cause for which the objects of an Ingress have none of its labels and annotations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Omission {
     Long,
@@ -32,14 +32,14 @@ impl fmt::Display for Omission {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "labels and annotations are not taken over: ")?;
         match self {
-            Self::Long => write!(to, "they are longer than {MOST_METADATA} bytes"),
+            Self::Long => write!(to, "they are longer than {MAX_METADATA} bytes"),
             Self::OfManyObjects(objects) => write!(
                 to,
-                "in its {objects} objects they come to more than {MOST_OF_INGRESS} bytes"
+                "in its {objects} objects they come to more than {MAX_OF_INGRESS} bytes"
             ),
             Self::OfNamespace => write!(
                 to,
-                "those of its namespace's Ingresses come to more than {MOST_OF_NAMESPACE} bytes"
+                "those of its namespace's Ingresses come to more than {MAX_OF_NAMESPACE} bytes"
             ),
         }
     }
@@ -70,11 +70,11 @@ impl Copies {
 
     /// Takes the bytes of all objects out of a namespace's room.
     fn take(self, room: &mut usize) -> Result<(), Omission> {
-        if self.bytes > MOST_METADATA {
+        if self.bytes > MAX_METADATA {
             return Err(Omission::Long);
         }
         let all = self.bytes.saturating_mul(self.objects);
-        if all > MOST_OF_INGRESS {
+        if all > MAX_OF_INGRESS {
             return Err(Omission::OfManyObjects(self.objects));
         }
         *room = room.checked_sub(all).ok_or(Omission::OfNamespace)?;
@@ -122,11 +122,11 @@ impl CarriedMetadata {
         }
     }
 
-    /// Hands out the room of the namespaces that have changed. Returns the Ingresses for which the outcome is another one.
-    pub(super) fn settle(&mut self) -> Vec<Key> {
+    /// Hands out the room of the namespaces that have changed. Returns the Ingresses that lost or got room.
+    pub(super) fn assign_room(&mut self) -> Vec<Key> {
         let mut changed = Vec::new();
         for namespace in std::mem::take(&mut self.dirty) {
-            let mut room = MOST_OF_NAMESPACE;
+            let mut room = MAX_OF_NAMESPACE;
             for (name, copies) in self.copies.get(&namespace).into_iter().flatten() {
                 let key = Key::new(&*namespace, &**name);
                 let omission = copies.take(&mut room).err();
@@ -142,12 +142,12 @@ impl CarriedMetadata {
         changed
     }
 
-    /// Returns why the objects of an Ingress have none of its metadata.
+    /// Returns the cause for which the objects of an Ingress have none of its metadata.
     pub(super) fn omission(&self, key: &Key) -> Option<String> {
         self.omitted.get(key).map(Omission::to_string)
     }
 
-    /// Returns the metadata that an Ingress gives what is made of it.
+    /// Returns the metadata that an Ingress gives to its generated objects.
     pub(super) fn carried<'a>(&self, key: &Key, ingress: &'a Ingress) -> Cow<'a, ObjectMeta> {
         let metadata = &ingress.metadata;
         if !self.omitted.contains_key(key) {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn omission(carried: &mut CarriedMetadata, name: &str) -> String {
-        carried.settle();
+        carried.assign_room();
         let omission = carried.omission(&Key::new("shop", name));
         omission.unwrap_or_default()
     }
@@ -230,7 +230,7 @@ mod tests {
             carried.set(&Key::new("other", at.to_string()), None);
         }
         carried.set(&Key::new("other", "web"), Some(&large));
-        let omitted: Vec<_> = carried.settle().iter().map(Key::to_string).collect();
+        let omitted: Vec<_> = carried.assign_room().iter().map(Key::to_string).collect();
         assert_eq!(omitted, ["shop/28", "shop/29"]);
         assert_eq!(
             omission(&mut carried, "28"),
@@ -238,7 +238,7 @@ mod tests {
         );
         // Room that one leaves is another's.
         carried.set(&Key::new("shop", "11"), None);
-        let changed: Vec<_> = carried.settle().iter().map(Key::to_string).collect();
+        let changed: Vec<_> = carried.assign_room().iter().map(Key::to_string).collect();
         assert_eq!(changed, ["shop/28"]);
         assert_eq!(omission(&mut carried, "28"), "");
     }

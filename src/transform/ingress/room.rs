@@ -1,6 +1,6 @@
 //! The room that Ingresses share in one object: a Gateway has the servers of all Ingresses of its name, and a host's
-//! VirtualService the routes of all that name the host. An object that is too large is served to nobody, so the parts that
-//! find no room are left out, of the Ingresses that bring most.
+//! VirtualService the routes of all that name the host. An object that is too large is not served at all, so the parts that
+//! find no room are left out, of the namespaces that bring most.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,27 +13,28 @@ use serde_json::Value;
 use super::Finding;
 use crate::Key;
 
-/// Bytes of JSON for the parts of one object. With [`MOST_METADATA`](super::metadata::MOST_METADATA) they are within what one object may have.
+/// Bytes of JSON for the parts of one object. With [`MAX_METADATA`](super::metadata::MAX_METADATA) they are within the limit of one
+/// object.
 const ROOM: usize = 1 << 20;
 
-/// The place of a part in its Ingress.
+/// The path of a part in its Ingress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum PartPath {
     /// The server without a certificate, which every Ingress has.
-    Plain,
+    Plaintext,
     Tls(usize),
-    Path {
+    Route {
         rule: usize,
         path: usize,
     },
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PartPath {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Plain => write!(to, "spec"),
+            Self::Plaintext => write!(to, "spec"),
             Self::Tls(at) => write!(to, "spec.tls[{at}]"),
-            Self::Path { rule, path } => write!(to, "spec.rules[{rule}].http.paths[{path}]"),
+            Self::Route { rule, path } => write!(to, "spec.rules[{rule}].http.paths[{path}]"),
         }
     }
 }
@@ -44,57 +45,57 @@ pub(super) type Rank = (u8, Reverse<usize>);
 #[derive(Debug)]
 pub(super) struct SharedPart<'a> {
     pub(super) of: &'a Key,
-    pub(super) place: Place,
+    pub(super) path: PartPath,
     /// Parts stand in this order; those of equal rank as the Ingresses have them.
     pub(super) rank: Rank,
     pub(super) value: Value,
 }
 
-/// The parts of one namespace that wait for room.
+/// The parts of one namespace that have no room yet.
 #[derive(Default)]
-struct Waiting {
+struct PendingParts {
     used: usize,
     /// Each with its number among all, and its bytes.
     parts: VecDeque<(usize, usize)>,
 }
 
-/// Returns the parts that fit, by rank. Each namespace has as much room as any other, and what others leave: so one
-/// that brings more than its share loses parts of its own, and costs no other namespace any. `object` names the object in
+/// Returns the parts that fit, by rank. Namespaces share the room equally, and each may use the room that others leave: a
+/// namespace with more than its share loses parts of its own, and costs no other namespace any. `object` names the object in
 /// the findings, one for each Ingress.
 pub(super) fn fitting(
     parts: Vec<SharedPart<'_>>,
     object: &str,
     findings: &mut Vec<Finding>,
 ) -> Vec<Value> {
-    let mut waiting: BTreeMap<&str, Waiting> = BTreeMap::new();
+    let mut pending: BTreeMap<&str, PendingParts> = BTreeMap::new();
     let mut all = 0_usize;
     for (at, part) in parts.iter().enumerate() {
         let size = bytes_of(&part.value);
         all = all.saturating_add(size);
-        let own = waiting.entry(&part.of.namespace).or_default();
-        match part.place {
-            // An Ingress has its host on the plain port, whatever its certificates come to.
-            Place::Plain => own.parts.push_front((at, size)),
-            Place::Tls(_) | Place::Path { .. } => own.parts.push_back((at, size)),
+        let own = pending.entry(&part.of.namespace).or_default();
+        match part.path {
+            // The plaintext server comes first: an Ingress has it even if its certificates find no room.
+            PartPath::Plaintext => own.parts.push_front((at, size)),
+            PartPath::Tls(_) | PartPath::Route { .. } => own.parts.push_back((at, size)),
         }
     }
     let left_out = match all <= ROOM {
         true => BTreeSet::new(),
-        false => without_room(waiting),
+        false => without_room(pending),
     };
-    let mut lost: BTreeMap<&Key, (Place, usize)> = BTreeMap::new();
+    let mut omitted: BTreeMap<&Key, (PartPath, usize)> = BTreeMap::new();
     let mut fitting = Vec::new();
     for (at, part) in parts.into_iter().enumerate() {
         if left_out.contains(&at) {
-            let (_, count) = lost.entry(part.of).or_insert((part.place, 0));
+            let (_, count) = omitted.entry(part.of).or_insert((part.path, 0));
             *count = count.saturating_add(1);
         } else {
             fitting.push(part);
         }
     }
-    findings.extend(lost.into_iter().map(|(ingress, (place, count))| Finding {
+    findings.extend(omitted.into_iter().map(|(ingress, (path, count))| Finding {
         ingress: ingress.clone(),
-        path: place.to_string(),
+        path: path.to_string(),
         message: match count {
             1 => format!("is not served: {object}, which Ingresses share, has no room for it"),
             _ => format!(
@@ -108,20 +109,20 @@ pub(super) fn fitting(
     fitting.into_iter().map(|part| part.value).collect()
 }
 
-/// Hands the room out, part by part, to the namespace that then has least. Returns the numbers of those that are left.
-fn without_room(mut waiting: BTreeMap<&str, Waiting>) -> BTreeSet<usize> {
+/// Hands the room out, part by part, to the namespace that then has least. Returns the numbers of the parts without room.
+fn without_room(mut pending: BTreeMap<&str, PendingParts>) -> BTreeSet<usize> {
     let mut left_out = BTreeSet::new();
     let mut room = ROOM;
-    let reach = |own: &Waiting| {
+    let reach = |own: &PendingParts| {
         let (_, size) = own.parts.front()?;
         Some(own.used.saturating_add(*size))
     };
-    let mut next: BTreeSet<(usize, &str)> = waiting
+    let mut next: BTreeSet<(usize, &str)> = pending
         .iter()
         .filter_map(|(namespace, own)| Some((reach(own)?, *namespace)))
         .collect();
     while let Some((_, namespace)) = next.pop_first() {
-        let Some(own) = waiting.get_mut(namespace) else {
+        let Some(own) = pending.get_mut(namespace) else {
             continue;
         };
         let Some((at, size)) = own.parts.pop_front() else {
@@ -161,17 +162,17 @@ pub(super) fn bytes_of(value: &impl Serialize) -> usize {
     }
 }
 
-/// Returns a name that none of the known ones is, and knows it: the name itself, else with the first number that is free.
-/// Names of two Ingresses may be one: `web` of `shop` has `…-web-shop-1` for its second certificate, and `web` of `shop-1` for
+/// Returns a name that is not taken, and takes it: the name itself, else the name with the first number that is free. Two
+/// Ingresses may have one name for their ports: `web` of `shop` has `…-web-shop-1` for its second certificate, and `web` of `shop-1` for
 /// its first.
-pub(super) fn unique(known: &mut BTreeSet<String>, name: String) -> String {
-    let is_free = |known: &BTreeSet<String>, name: &str| !known.contains(name);
+pub(super) fn unique(taken: &mut BTreeSet<String>, name: String) -> String {
+    let is_free = |taken: &BTreeSet<String>, name: &str| !taken.contains(name);
     let numbered = (1_u32..).map(|number| format!("{name}-{number}"));
     let free = std::iter::once(name.clone())
         .chain(numbered)
-        .find(|name| is_free(known, name))
+        .find(|name| is_free(taken, name))
         .unwrap_or(name);
-    known.insert(free.clone());
+    taken.insert(free.clone());
     free
 }
 
@@ -318,7 +319,7 @@ mod tests {
         );
     }
 
-    /// One that has the object alone may fill it.
+    /// A namespace that has the object alone may fill it.
     #[test]
     fn an_ingress_that_fits_keeps_all_its_paths() {
         let made = made(&[("a/web", paths("shop.example", 3000))]);

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use serde_json::{Value, json};
 
-use super::room::{Place, Rank, SharedPart};
-use super::{Finding, Settings};
+use super::room::{PartPath, Rank, SharedPart};
+use super::{Context, Finding};
 use crate::Key;
 use api::kubernetes::{Backend, IngressPath, IngressRule, PortOrName};
 
@@ -48,7 +48,7 @@ impl Match {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Route<'a> {
     of: &'a Key,
-    place: Place,
+    part_path: PartPath,
     path: Match,
     host: String,
     port: u16,
@@ -69,7 +69,7 @@ impl<'a> Route<'a> {
     pub(super) fn part(&self) -> SharedPart<'a> {
         SharedPart {
             of: self.of,
-            place: self.place,
+            path: self.part_path,
             rank: self.rank(),
             value: self.json(),
         }
@@ -104,21 +104,23 @@ pub(super) fn routes<'a>(
     ingress: &'a Key,
     rule_at: usize,
     rule: &IngressRule,
-    settings: &Settings,
-    port: &dyn Fn(&Key, &str) -> Option<u16>,
+    context: Context<'_>,
     findings: &mut Vec<Finding>,
 ) -> Vec<Route<'a>> {
     let mut routes = Vec::new();
     for (at, path) in rule.http.paths.iter().enumerate() {
-        match destination(ingress, &path.backend, port) {
+        match destination(ingress, &path.backend, context.port) {
             Ok((service, port)) => routes.push(Route {
                 of: ingress,
-                place: Place::Path {
+                part_path: PartPath::Route {
                     rule: rule_at,
                     path: at,
                 },
                 path: Match::of(path),
-                host: format!("{}.{}.svc.{}", service, ingress.namespace, settings.domain),
+                host: format!(
+                    "{service}.{}.svc.{}",
+                    ingress.namespace, context.settings.domain
+                ),
                 port,
             }),
             Err(message) => findings.push(Finding {
@@ -131,7 +133,7 @@ pub(super) fn routes<'a>(
     routes
 }
 
-/// Name and port of the service.
+/// The name and the port of the Service that a backend names.
 fn destination<'a>(
     ingress: &Key,
     backend: &'a Backend,
@@ -152,7 +154,7 @@ fn destination<'a>(
     if service.is_empty() {
         return Err("a backend that is no Service is not served".to_owned());
     }
-    // In a host, which others may share: what no rule would take must not cost them theirs.
+    // Ingresses share the VirtualService of a host: a name that its rules refuse would cost all of them their routes.
     for part in [service, &ingress.namespace] {
         if !api::names::is_label(part) {
             return Err(format!("{} is not a DNS label", api::config::quoted(part)));
@@ -163,7 +165,7 @@ fn destination<'a>(
             return Err(format!("the port of Service {service} is missing"));
         }
         Some(PortOrName::Port(number)) => number,
-        // A number in quotes is one, as the older shape has it.
+        // The older shape writes numbers in quotes, too.
         Some(PortOrName::Name(name)) => match name.parse() {
             Ok(number) if number > 0 => number,
             _ => {

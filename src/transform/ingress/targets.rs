@@ -1,28 +1,25 @@
-//! The results that are made at once, and those that a change of an Ingress has a part in.
+//! The units of work, and those that a change of an Ingress has a part in.
 
 use api::kubernetes::{Ingress, IngressRule, ObjectMeta};
 
 use super::{SUFFIX, host_of};
 use crate::Key;
 
-/// A result that is made at once.
+/// A unit of work: the objects or findings that are made together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
     /// The findings about an Ingress itself.
     Ingress(Key),
-    /// The Gateway of a name.
-    Gateway(String),
+    /// The Gateway of all Ingresses of a name.
+    Name(String),
     /// The VirtualService of a host.
     Host(String),
 }
 
-/// Returns what an Ingress has a part in.
+/// Returns the targets that an Ingress has a part in.
 pub(super) fn targets(key: &Key, ingress: &Ingress) -> impl Iterator<Item = Target> {
     let hosts = ingress.spec.rules.iter().map(host_target);
-    let own = [
-        Target::Ingress(key.clone()),
-        Target::Gateway(key.name.clone()),
-    ];
+    let own = [Target::Ingress(key.clone()), Target::Name(key.name.clone())];
     own.into_iter().chain(hosts)
 }
 
@@ -30,7 +27,7 @@ fn host_target(rule: &IngressRule) -> Target {
     Target::Host(host_of(rule).to_owned())
 }
 
-/// Returns what the change of an Ingress has a part in. A host or a name that it leaves has to be made again without it.
+/// Returns the targets that the change of an Ingress has a part in: a host or name that it leaves is made again without it.
 pub(super) fn changed_targets(
     key: &Key,
     old: Option<&Ingress>,
@@ -45,7 +42,7 @@ pub(super) fn changed_targets(
     }
     let mut changed = vec![Target::Ingress(key.clone())];
     if before.spec.tls != after.spec.tls {
-        changed.push(Target::Gateway(key.name.clone()));
+        changed.push(Target::Name(key.name.clone()));
     }
     for (_, old, new) in differing_rules(Some(before), Some(after)) {
         changed.extend(old.into_iter().chain(new).map(host_target));
@@ -70,8 +67,8 @@ pub(super) fn differing_rules<'a>(
     rules.filter(|(_, old, new)| old != new)
 }
 
-/// Returns the target of a Gateway's name.
-pub(super) fn gateway_target(name: &str) -> Option<Target> {
+/// Returns the target that makes the Gateway of a name.
+pub(super) fn target_named(name: &str) -> Option<Target> {
     let ingress = name.strip_suffix(SUFFIX)?.strip_suffix('-')?;
-    Some(Target::Gateway(ingress.to_owned()))
+    Some(Target::Name(ingress.to_owned()))
 }

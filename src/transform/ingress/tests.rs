@@ -425,6 +425,8 @@ fn the_name_of_an_object_tells_whether_it_may_be_generated() {
         (format!("istio-system/a-{SUFFIX}"), true),
         (format!("istio-system/a-{SUFFIX}-1"), true),
         (format!("istio-system/a-{SUFFIX}-27"), true),
+        (format!("istio-system/a-{SUFFIX}-{:032x}", 0xabc), true),
+        (format!("istio-system/a-{SUFFIX}-{:031x}", 0xabc), false),
         (format!("istio-system/a-{SUFFIX}-"), false),
         (format!("istio-system/a-{SUFFIX}-x"), false),
         (format!("istio-system/a-{SUFFIX}x1"), false),

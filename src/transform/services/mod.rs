@@ -1,19 +1,16 @@
 //! Services, endpoints, pods and nodes as ServiceEntries, for sinks without a client for the cluster.
 //!
 //! The four come in any order, and each may come late. [`Services`] indexes the references between them, so that a change
-//! names just the affected entries; [`Services::entry`] then builds one from the present objects.
+//! names the affected entries alone; [`Services::entry`] then builds an entry from the present objects.
 
-mod entry;
+mod service_entry;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::google::protobuf::Timestamp;
-use api::networking::ServiceEntry;
-
-use self::entry::EntryBuilder;
-pub use self::entry::EntryTooLarge;
+use self::service_entry::EntryBuilder;
+pub use self::service_entry::{EntryTooLarge, SyntheticEntry};
 use crate::index::{insert, remove};
 use crate::read::number;
 use crate::{Key, Mesh};
@@ -21,17 +18,6 @@ use api::kubernetes::{
     EndpointPort, EndpointSlice, Endpoints, PartialObjectMetadata, Pod, ServiceObject, Subset,
     SubsetAddress, TargetRef,
 };
-
-/// The ServiceEntry of a Service, with the metadata that it takes from it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SyntheticEntry {
-    /// The key of the Service.
-    pub key: Key,
-    pub create_time: Option<Timestamp>,
-    pub labels: BTreeMap<String, String>,
-    pub annotations: BTreeMap<String, String>,
-    pub spec: ServiceEntry,
-}
 
 /// The pod of an endpoint, by name or by IP address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,7 +108,7 @@ struct Part {
 }
 
 impl Part {
-    /// Returns the references of ready endpoints: an entry has nothing of the others' pods.
+    /// Returns the references of ready endpoints: an entry repeats nothing of the pods of other endpoints.
     fn references(&self) -> impl Iterator<Item = Reference> {
         let endpoints = self.groups.iter().flat_map(|group| &group.endpoints);
         let ready = endpoints.filter(|endpoint| endpoint.is_ready);
@@ -153,7 +139,7 @@ pub struct Services {
 }
 
 impl Services {
-    /// Sets a service, or takes it away. The entries to be made anew, as of the other three.
+    /// Sets or deletes a service. Returns the services whose entries change, as the methods of the other kinds do.
     pub fn service(&mut self, key: Key, service: Option<ServiceObject>) -> BTreeSet<Key> {
         let is_same = self.services.get(&key) == service.as_ref();
         match service {
@@ -210,7 +196,7 @@ impl Services {
             changed.insert(part.service.clone());
             self.parts.insert(at, part);
         }
-        // Another part may refer to what the old one did.
+        // Another part may have the references of the old one.
         for service in &changed {
             let parts = self.parts_of.get(service).into_iter().flatten();
             let parts = parts.filter_map(|at| self.parts.get(at));
@@ -226,7 +212,7 @@ impl Services {
         if self.pods.get(key) == pod.as_ref() {
             return BTreeSet::new();
         }
-        // Asked before and after: the pod's IP may change, and both addresses' Services see it.
+        // The pod's IP may change: the entries of both addresses do.
         let mut changed = self.services_with_pod(key);
         if let Some(old) = self.pods.remove(key) {
             remove(&mut self.by_ip, pod_ip(&old), key);
@@ -244,9 +230,9 @@ impl Services {
     }
 
     pub fn node(&mut self, name: &str, node: Option<PartialObjectMetadata>) -> BTreeSet<Key> {
-        // Entries have nothing of a node but its locality; its other labels come and go.
-        let is_same =
-            self.nodes.get(name).map(entry::locality) == node.as_ref().map(entry::locality);
+        // Entries repeat the locality of a node alone; its other labels come and go.
+        let locality = service_entry::locality;
+        let is_same = self.nodes.get(name).map(locality) == node.as_ref().map(locality);
         match node {
             Some(node) => self.nodes.insert(name.to_owned(), node),
             None => self.nodes.remove(name),
@@ -258,7 +244,7 @@ impl Services {
         pods.flat_map(|pod| self.services_with_pod(pod)).collect()
     }
 
-    /// The services in which a pod is seen.
+    /// Returns the services whose endpoints refer to a pod.
     fn services_with_pod(&self, key: &Key) -> BTreeSet<Key> {
         let ip = self.pods.get(key).map(|pod| pod_ip(pod).to_owned());
         let references = [Some(Reference::Name(key.clone())), ip.map(Reference::Ip)];
@@ -267,19 +253,19 @@ impl Services {
         services.flatten().cloned().collect()
     }
 
-    /// Returns the pod of an address. Pods of a node's own network share one: any of them is as good.
+    /// Returns the pod of an address. Pods in the network of their node share its address, and any of them will do.
     fn pod_at(&self, ip: &str) -> Option<(&Key, &Pod)> {
         self.pods.get_key_value(self.by_ip.get(ip)?.first()?)
     }
 
-    /// The number of a service's port by its name, as an Ingress may name it.
+    /// Returns the number of a service's port by its name, as an Ingress may name it.
     pub fn port(&self, service: &Key, name: &str) -> Option<u16> {
         let ports = &self.services.get(service)?.spec.ports.items;
         let named = ports.iter().find(|port| port.name == name)?;
         number(&named.port)
     }
 
-    /// Makes the entry of a service as it is now. `None`: there is no such service.
+    /// Builds the entry of a service from the present objects. `None`: there is no such service.
     ///
     /// # Errors
     ///
@@ -292,8 +278,7 @@ impl Services {
         let service = self.services.get(key)?;
         let parts = self.parts_of.get(key).into_iter().flatten();
         let has_slices = parts.clone().any(|at| matches!(at, PartKey::Slice(_)));
-        // The Endpoints repeat the slices, up to a bound of Kubernetes: with both, addresses would be there
-        // twice.
+        // The Endpoints repeat the slices, up to a bound of Kubernetes: with both, an entry would have addresses twice.
         let parts = parts.filter(|at| !has_slices || matches!(at, PartKey::Slice(_)));
         let parts = parts.filter_map(|at| self.parts.get(at)).collect();
         Some(EntryBuilder {

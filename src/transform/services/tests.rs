@@ -309,8 +309,11 @@ fn slices_count_alone() {
         json!({"http-web": 1})
     );
     let annotations = &entry["annotations"];
-    assert_eq!(annotations[entry::ENDPOINTS_VERSION], "version-a,version-b");
-    assert_eq!(annotations[entry::NOT_READY], "10.2.0.3:1");
+    assert_eq!(
+        annotations[service_entry::ENDPOINTS_VERSION],
+        "version-a,version-b"
+    );
+    assert_eq!(annotations[service_entry::NOT_READY], "10.2.0.3:1");
     // The slice belongs to another service from now on.
     let changed = services.slice(key("a"), slice("a", "other", one));
     assert_eq!(changed, [key("cart"), key("other")].into());
@@ -346,11 +349,11 @@ fn ports_that_the_service_does_not_declare_are_left_out() {
     for entry in [of_endpoints, made(&services, "cart")] {
         let ports = &entry.spec.endpoints[0].ports;
         assert_eq!(*ports, [("dns".to_owned(), 53)].into());
-        assert_eq!(entry.annotations[entry::NOT_READY], "10.1.0.2:53");
+        assert_eq!(entry.annotations[service_entry::NOT_READY], "10.1.0.2:53");
     }
 }
 
-/// Addresses repeat what they share: the ports of their object, and the labels of a pod that many name.
+/// Every address repeats the ports of its object and the labels of its pod.
 #[test]
 fn an_entry_that_is_larger_than_sinks_take_is_refused() {
     let names: Vec<String> = (0..2000).map(|at| format!("p{at}")).collect();
@@ -425,7 +428,7 @@ fn an_entry_that_sinks_take_is_never_refused() {
     // Each byte of the label is a hundred of the entry.
     let most = (0..100_000).collect::<Vec<_>>();
     let most = most.partition_point(|label| entry(*label).is_ok()) - 1;
-    assert!(len(most) <= entry::MOST_BYTES && len(most) + 100 > entry::MOST_BYTES);
+    assert!(len(most) <= service_entry::MAX_BYTES && len(most) + 100 > service_entry::MAX_BYTES);
 }
 
 #[test]
@@ -540,7 +543,7 @@ proptest! {
         })));
         let builder = services.builder(&key("x")).unwrap();
         let (entry, room) = builder.measured(&key("x"), &mesh()).unwrap();
-        prop_assert_eq!(room.0 + encoded_len(&entry), entry::MOST_BYTES);
+        prop_assert_eq!(room.0 + encoded_len(&entry), service_entry::MAX_BYTES);
     }
 
     /// Entries regenerated after each change equal those of a fresh state.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use api::config::discovery_notes::is_service;
+use api::config::discovery_notes::{PEERS_OF_ROUTERS, is_service};
 use api::istio::r#type::v1beta1::PolicyTargetReference;
 use api::model::{Configured, Labels, ObjectRef, Objects, Registry, World, selects};
 use api::networking::DiscoveryKind;
@@ -232,11 +232,7 @@ impl Policies {
         let selected = self.selected(&self.peers, namespace, of_workload);
         selected.into_iter().filter_map(|rule| {
             let selector = rule.spec().selector.as_ref()?;
-            let reason = (
-                NOT_ENFORCED_AS_WRITTEN,
-                "is enforced by no server: its selector finds routers alone, which take the TLS that their Gateways say; clients choose \
-                 TLS for their endpoints by it",
-            );
+            let reason = (NOT_ENFORCED_AS_WRITTEN, PEERS_OF_ROUTERS);
             let selector = labels(&selector.match_labels);
             (!selector.is_empty()).then(|| SelectingRule::new(&rule, selector, reason))
         })

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::config::discovery_notes::egress_socket;
+use api::config::discovery_notes::{SIDECAR_OF_ROUTERS, egress_socket};
 use api::istio::networking::v1alpha3::outbound_traffic_policy::Mode;
 use api::model::{Labels, ObjectRef, Protocol, World, selects};
 use api::names::full_host;
@@ -68,10 +68,7 @@ impl Sidecars {
         own.filter_map(move |rule| {
             let selector = wanted(rule.spec());
             let holds = of_workload.iter().any(|labels| selects(&selector, labels));
-            let reason = (
-                REJECTED_CONFIG,
-                "holds for no proxy: its workloadSelector finds routers alone",
-            );
+            let reason = (REJECTED_CONFIG, SIDECAR_OF_ROUTERS);
             (!selector.is_empty() && holds).then(|| SelectingRule::new(rule, selector, reason))
         })
     }

@@ -111,13 +111,22 @@ impl Directory {
             if !*self.counts.borrow() {
                 continue;
             }
-            match self.files.scan().await {
-                Ok(outcome) => self.take(outcome),
-                Err(cause) => {
-                    let error = cause.to_string().into();
-                    self.hub
-                        .set_sync_state(&self.id, SyncState::Stale { error });
-                }
+            let scanned = self.files.scan().await;
+            self.take_scan(scanned);
+        }
+    }
+
+    /// Takes the result of a scan, unless others' rules have come to count meanwhile: those are in the same place of the hub.
+    fn take_scan(&mut self, scanned: io::Result<Outcome>) {
+        if !*self.counts.borrow() {
+            return;
+        }
+        match scanned {
+            Ok(outcome) => self.take(outcome),
+            Err(cause) => {
+                let error = cause.to_string().into();
+                self.hub
+                    .set_sync_state(&self.id, SyncState::Stale { error });
             }
         }
     }
@@ -131,7 +140,10 @@ impl Directory {
                 let domain = trust.borrow_and_update().clone();
                 if let Some(files) = self.files.reader() {
                     let contribution = files.set_trust_domain(&domain);
-                    self.hub.put(&self.id, contribution);
+                    // One file of the mesh may name the domain and the sources whose rules count from now on.
+                    if *self.counts.borrow() {
+                        self.hub.put(&self.id, contribution);
+                    }
                 }
             }
         }
@@ -176,5 +188,49 @@ impl Directory {
         self.hub.put(&self.id, outcome.contribution);
         // The state comes after the objects: it may complete the first snapshot.
         self.hub.set_sync_state(&self.id, SyncState::Synced);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discovery::testing::hub;
+
+    /// The rules of sources that had come to count while the directory was read were replaced by those of the directory.
+    #[tokio::test]
+    async fn a_scan_that_ends_after_others_rules_count_changes_nothing() {
+        let (hub, root) = (hub(), tempfile::tempdir().unwrap());
+        let (counting, counts) = watch::channel(true);
+        let opened = {
+            let (root, hub) = (root.path().to_owned(), Arc::clone(&hub));
+            move || {
+                let cluster = hub.options.settings.cluster.clone();
+                Files::new(&root, names(&hub, cluster), CoreOrigin::Files)
+            }
+        };
+        let mut directory = Directory {
+            hub: Arc::clone(&hub),
+            id: SourceId {
+                registry: Registry::External,
+                cluster: hub.options.settings.cluster.clone(),
+            },
+            files: DirectoryFollower::new(root.path(), Some(SHORT), opened).await,
+            written_objects: WrittenObjects::default(),
+            counts,
+            report: LastReport::default(),
+            logged: BTreeSet::new(),
+        };
+        let entry = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: own, namespace: n}\n\
+                     spec: {hosts: [own.example], resolution: DNS, ports: [{number: 80, name: http, protocol: HTTP}]}\n";
+        std::fs::write(root.path().join("own.yaml"), entry).unwrap();
+        let scanned = directory.files.scan().await;
+        counting.send_replace(false);
+        directory.take_scan(scanned);
+        directory.take_scan(Err(io::Error::other("gone")));
+        assert!(hub.world().services.is_empty() && hub.source_statuses().is_empty());
+        counting.send_replace(true);
+        let scanned = directory.files.scan().await;
+        directory.take_scan(scanned);
+        assert_eq!(hub.world().services.len(), 1);
     }
 }

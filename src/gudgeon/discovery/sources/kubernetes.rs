@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::own_rules::ClusterRules;
 use super::{credentials, ingresses, names};
 use crate::cli::DiscoveryFlags;
 use crate::cli::values::given;
@@ -52,7 +53,7 @@ pub(super) async fn start(
     flags: &DiscoveryFlags,
     hub: &Arc<Hub>,
     configuration: bool,
-    counts: &watch::Receiver<bool>,
+    own: &ClusterRules,
     loops: &mut JoinSet<()>,
 ) -> Result<(ClusterId, watch::Receiver<ClusterUpdate>), Failure> {
     let cluster = shared.cluster(access).await.map_err(|cause| {
@@ -79,7 +80,7 @@ pub(super) async fn start(
             cluster,
             namespace,
             settings.pace,
-            counts.clone(),
+            own.counts.clone(),
             loops,
         );
     }
@@ -91,10 +92,11 @@ pub(super) async fn start(
         cluster, namespace, settings, trust, to, knows,
     ));
     let (joined, all) = watch::channel(false);
-    let (hub, counts) = (Arc::clone(hub), counts.clone());
-    let of_remotes = follow_all(Arc::clone(&hub), remotes, known, joined, counts.clone());
+    let hub = Arc::clone(hub);
+    let of_remotes = follow_all(Arc::clone(&hub), remotes, known, joined, own.counts.clone());
     loops.spawn(of_remotes);
-    loops.spawn(follow(hub, local.clone(), updates.clone(), all, counts));
+    let (local_updates, own) = (updates.clone(), own.clone());
+    loops.spawn(follow(hub, local.clone(), local_updates, all, own));
     Ok((local, updates))
 }
 
@@ -170,6 +172,14 @@ fn emit(hub: &Hub, cluster: &ClusterId, update: &ClusterUpdate, with_rules: bool
     hub.set_sync_state_since(&id, update.sync_state.clone(), since);
 }
 
+fn emit_local(hub: &Hub, local: &ClusterId, update: &ClusterUpdate, own: &mut ClusterRules) {
+    let count = *own.counts.borrow_and_update();
+    emit(hub, local, update, count);
+    if count {
+        own.are_put();
+    }
+}
+
 /// `all`: the hub knows which clusters there are besides. Before that nothing is told: a proxy that is served without their
 /// endpoints takes them for gone.
 async fn follow(
@@ -177,7 +187,7 @@ async fn follow(
     local: ClusterId,
     mut updates: watch::Receiver<ClusterUpdate>,
     mut all: watch::Receiver<bool>,
-    mut counts: watch::Receiver<bool>,
+    mut own: ClusterRules,
 ) {
     let mut problems = ProblemLog::default();
     // Before the first update there are no rules that could begin to count.
@@ -203,7 +213,7 @@ async fn follow(
     if has_update {
         let now = updates.borrow_and_update().clone();
         problems.log(&now);
-        emit(&hub, &local, &now, *counts.borrow_and_update());
+        emit_local(&hub, &local, &now, &mut own);
     }
     loop {
         tokio::select! {
@@ -211,12 +221,12 @@ async fn follow(
                 Ok(()) => has_update = true,
                 Err(_) => return,
             },
-            changed = counts.changed() => if changed.is_err() { return },
+            changed = own.counts.changed() => if changed.is_err() { return },
         }
         if has_update {
             let now = updates.borrow_and_update().clone();
             problems.log(&now);
-            emit(&hub, &local, &now, *counts.borrow_and_update());
+            emit_local(&hub, &local, &now, &mut own);
             hub.updates_applied().await;
         }
     }
@@ -327,7 +337,7 @@ mod tests {
             local.clone(),
             updates,
             all,
-            counts,
+            ClusterRules::new(counts),
         ));
         let step = || tokio::time::sleep(Duration::from_millis(1));
         to.send_replace(ClusterUpdate {

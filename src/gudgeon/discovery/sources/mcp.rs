@@ -4,6 +4,8 @@
 mod address;
 mod core_objects;
 mod counts;
+#[cfg(test)]
+mod handover_tests;
 mod local;
 mod objects;
 #[cfg(test)]
@@ -140,6 +142,7 @@ pub(super) fn start(
     });
     loops.spawn(mcp_sources.follow_trust());
     loops.spawn(mcp_sources.publish_later());
+    loops.spawn(mcp_sources.withdraw_later());
     if are_named {
         hub.set_sync_state(&mcp_sources.rules, SyncState::Syncing);
         mcp_sources.follow(configured);
@@ -419,11 +422,11 @@ impl McpSources {
         state.has_services |= state.sources.iter().any(Source::gives_services);
         // Proxies that are served already do not wait for sources that come later.
         state.late |= is_synced;
-        // Rules change hands in one step.
-        if own_counted || self.own.count() {
-            self.publish(state);
-        } else {
-            self.publish_or_mark(state);
+        match (own_counted, self.own.count()) {
+            // Rules change hands in one step.
+            (true, _) => self.publish(state),
+            (false, true) => self.give_back(state),
+            (false, false) => self.publish_or_mark(state),
         }
     }
 

@@ -1,11 +1,37 @@
 //! Rules that discovery reads itself, from `--configDir` or from API servers: they count as long as no MCP source is named.
 
-use tokio::sync::watch;
+use std::sync::Arc;
+
+use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
+
+/// Own rules of clusters, for the task that puts them into the hub.
+#[derive(Clone, Debug)]
+pub(super) struct ClusterRules {
+    /// Receives true while they count.
+    pub(super) counts: watch::Receiver<bool>,
+    put: Arc<Notify>,
+}
+
+impl ClusterRules {
+    #[cfg(test)]
+    pub(super) fn new(counts: watch::Receiver<bool>) -> Self {
+        Self {
+            counts,
+            put: Arc::default(),
+        }
+    }
+
+    /// Tells that the rules were put into the hub while they count.
+    pub(super) fn are_put(&self) {
+        self.put.notify_one();
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Own {
     counts: watch::Sender<bool>,
+    put: Arc<Notify>,
     /// True if own rules are read: no other source was named at the start.
     is_there: bool,
     is_directory: bool,
@@ -15,6 +41,7 @@ impl Own {
     pub(super) fn new(others_are_named: bool, is_directory: bool) -> Self {
         Self {
             counts: watch::Sender::new(!others_are_named),
+            put: Arc::default(),
             is_there: !others_are_named,
             is_directory,
         }
@@ -23,6 +50,19 @@ impl Own {
     /// Receives true while they count.
     pub(super) fn counts(&self) -> watch::Receiver<bool> {
         self.counts.subscribe()
+    }
+
+    /// Returns the rules for the task that puts those of clusters into the hub.
+    pub(super) fn of_clusters(&self) -> ClusterRules {
+        ClusterRules {
+            counts: self.counts(),
+            put: Arc::clone(&self.put),
+        }
+    }
+
+    /// Receives a notification each time that rules of clusters were put into the hub while they count.
+    pub(super) fn put(&self) -> Arc<Notify> {
+        Arc::clone(&self.put)
     }
 
     /// Returns true while they count.
@@ -44,7 +84,8 @@ impl Own {
             (false, false) if self.is_there => {
                 info!("configuration no longer comes from configSources");
                 self.counts.send_replace(true);
-                // The directory's rules replace those of the sources in one step: no moment is without rules.
+                // The directory's rules replace those of the sources in one step, and those of clusters come before the others
+                // go: no moment is without rules.
                 !self.is_directory
             }
             (false, false) => {

@@ -39,8 +39,47 @@ impl McpSources {
         }
     }
 
+    /// Lets the rules of sources stay in the hub until it has those of clusters again.
+    pub(super) fn give_back(&self, mut state: MutexGuard<'_, UnionState>) {
+        state.gives_back = true;
+        self.is_unpublished.send_replace(false);
+    }
+
+    /// Takes the rules of sources out of the hub, each time that it has those of clusters again.
+    pub(super) fn withdraw_later(self: &Arc<Self>) -> impl Future<Output = ()> + use<> {
+        let (mcp_sources, put) = (Arc::downgrade(self), self.own.put());
+        async move {
+            loop {
+                put.notified().await;
+                let Some(mcp_sources) = mcp_sources.upgrade() else {
+                    return;
+                };
+                mcp_sources.withdraw();
+            }
+        }
+    }
+
+    fn withdraw(&self) {
+        let mut state = self.state();
+        if !std::mem::take(&mut state.gives_back) {
+            return;
+        }
+        if state.sources.is_empty() {
+            self.publish(state);
+            return;
+        }
+        // Others are named by now, and count once they have sent all.
+        let has_services = state.has_services;
+        drop(state);
+        self.hub.put(&self.rules, Contribution::default());
+        if has_services {
+            self.hub.put(&self.services, Contribution::default());
+        }
+    }
+
     /// Puts all objects and their sync state into the hub.
     pub(super) fn publish(&self, mut state: MutexGuard<'_, UnionState>) {
+        state.gives_back = false;
         self.is_unpublished.send_replace(false);
         let hub = &self.hub;
         let rules = state.contribution();

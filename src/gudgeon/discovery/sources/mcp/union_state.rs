@@ -26,6 +26,8 @@ pub(super) struct UnionState {
     /// True if the objects that have come are served, whether or not all sources have sent all.
     pub(super) late: bool,
     pub(super) has_services: bool,
+    /// The hub has rules of sources until it has those of clusters again.
+    pub(super) gives_back: bool,
 }
 
 impl UnionState {
@@ -42,6 +44,7 @@ impl UnionState {
             of_files,
             late: false,
             has_services: false,
+            gives_back: false,
         }
     }
 

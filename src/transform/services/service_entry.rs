@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use api::google::protobuf::Timestamp;
 use api::names::{export_to, spiffe_id};
 use api::networking::{ServiceEntry, ServicePort, WorkloadEntry, service_entry};
 use api::well_known::{EXPORT_TO, LAST_APPLIED};
 use prost::Message as _;
 use prost::encoding::{btree_map, message, string};
 
-use super::{Endpoint, EndpointGroup, Part, Services, SyntheticEntry};
+use super::{Endpoint, EndpointGroup, Part, Services};
 use crate::read::{endpoint_number, number};
 use crate::{Key, Mesh};
 use api::kubernetes::{self, PartialObjectMetadata, ServiceObject};
@@ -33,14 +34,25 @@ const NO_ADDRESS: &str = "0.0.0.0";
 /// Well-known ports on which Istio never detects the protocol: a proxy must not wait there for the client's first bytes.
 const SERVER_FIRST: [u16; 4] = [25, 53, 3306, 27017];
 
-/// Bytes of an entry with its metadata. Sinks take messages of 4 MiB, and one has a few bytes around its resource.
-pub(super) const MOST_BYTES: usize = (4 << 20) - (64 << 10);
+/// Bytes of an entry with its metadata. Sinks take messages of 4 MiB, and a message has a few bytes around its resource.
+pub(super) const MAX_BYTES: usize = (4 << 20) - (64 << 10);
 
 /// Numbers of fields: `endpoints` and `subject_alt_names` of a ServiceEntry, `labels` and `annotations` of a resource's metadata.
 const ENDPOINTS: u32 = 6;
 const SUBJECT_ALT_NAMES: u32 = 8;
 const LABELS: u32 = 4;
 const ANNOTATIONS: u32 = 5;
+
+/// The ServiceEntry of a Service, with the metadata that it takes from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SyntheticEntry {
+    /// The key of the Service.
+    pub key: Key,
+    pub create_time: Option<Timestamp>,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub spec: ServiceEntry,
+}
 
 /// The entry of a service is larger than sinks take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +62,7 @@ impl fmt::Display for EntryTooLarge {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             to,
-            "the ServiceEntry made of the Service is larger than {MOST_BYTES} bytes, the most that sinks take by default: give it fewer endpoints, \
+            "the ServiceEntry made of the Service is larger than {MAX_BYTES} bytes, the most that sinks take by default: give it fewer endpoints, \
              or their pods fewer labels"
         )
     }
@@ -97,7 +109,7 @@ impl EntryBuilder<'_> {
         key: &Key,
         mesh: &Mesh,
     ) -> Result<(SyntheticEntry, Room), EntryTooLarge> {
-        let mut room = Room(MOST_BYTES);
+        let mut room = Room(MAX_BYTES);
         let metadata = &self.service.metadata;
         let mut annotations = metadata.annotations.clone();
         // kubectl's copy of the whole object is not served.
@@ -228,7 +240,7 @@ impl EntryBuilder<'_> {
     }
 
     fn not_ready(&self) -> Result<String, EntryTooLarge> {
-        let mut room = Room(MOST_BYTES);
+        let mut room = Room(MAX_BYTES);
         let mut found = Vec::new();
         let declared = self.declared();
         for group in self.groups() {

@@ -1,0 +1,201 @@
+//! Rules pass from a directory or clusters to MCP sources and back while updates wait in the hub. Those of a directory have the place of
+//! the sources' in it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::istio::mesh::v1alpha1::ConfigSource;
+use api::model::Registry;
+use sources::contribution::{SourceId, SyncState};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::{McpSources, start};
+use crate::discovery::hub::Hub;
+use crate::discovery::testing::{flags, hub, large_contribution, memory_of};
+
+/// Sources beside rules of one's own, in a mesh whose updates wait: nothing applies them yet.
+struct Handover {
+    hub: Arc<Hub>,
+    sources: Arc<McpSources>,
+    loops: JoinSet<()>,
+    folder: TempDir,
+}
+
+fn entry(name: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: n}}\n\
+         spec: {{hosts: [{name}.example], resolution: DNS, ports: [{{number: 80, name: http, protocol: HTTP}}]}}\n"
+    )
+}
+
+async fn until(is_there: impl Fn() -> bool) {
+    let all = async {
+        while !is_there() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), all).await.unwrap();
+}
+
+impl Handover {
+    /// Own rules of a directory.
+    fn of_directory() -> Self {
+        Self::new(&["--configDir", "/own"])
+    }
+
+    fn new(own: &[&str]) -> Self {
+        let (mut loops, hub) = (JoinSet::new(), hub());
+        let sources = start(None, &flags(own), &hub, &mut loops).unwrap();
+        let this = Self {
+            hub,
+            sources,
+            loops,
+            folder: tempfile::tempdir().unwrap(),
+        };
+        this.put_own();
+        this.put_large("a");
+        this.write("theirs");
+        this
+    }
+
+    /// Puts the rules of the directory, as its task does.
+    fn put_own(&self) {
+        let (_, mut memory) = memory_of(&self.hub);
+        let put = memory.put(entry("own").as_bytes()).unwrap();
+        self.hub.put(&self.sources.rules, put.contribution);
+        let id = &self.sources.rules;
+        self.hub.set_sync_state(id, SyncState::Synced);
+    }
+
+    fn put_large(&self, cluster: &str) {
+        let id = SourceId {
+            registry: Registry::External,
+            cluster: cluster.into(),
+        };
+        self.hub.put(&id, large_contribution());
+    }
+
+    fn write(&self, name: &str) {
+        let path = self.folder.path().join(format!("{name}.yaml"));
+        std::fs::write(path, entry(name)).unwrap();
+    }
+
+    fn name_folder(&self) {
+        self.sources.configure(&[ConfigSource {
+            address: format!("fs://{}", self.folder.path().display()),
+            ..ConfigSource::default()
+        }]);
+    }
+
+    fn name_nothing(&self) {
+        self.sources.configure(&[]);
+    }
+
+    async fn until_theirs_count(&self) {
+        until(|| !self.sources.own.count()).await;
+    }
+
+    fn hosts(&self) -> Vec<String> {
+        let services = self.hub.world().services;
+        services
+            .keys()
+            .map(|key| key.hostname.to_string())
+            .collect()
+    }
+
+    /// Applies all updates, and those that follow from them.
+    async fn applied(&mut self) -> Vec<String> {
+        self.loops.spawn(Arc::clone(&self.hub).run());
+        for cluster in ["b", "c"] {
+            self.hub.updates_applied().await;
+            // Whoever has waited for the updates has its turn before the next one is applied.
+            self.put_large(cluster);
+        }
+        self.hub.updates_applied().await;
+        self.hosts()
+    }
+}
+
+#[tokio::test]
+async fn rules_of_sources_take_their_place_behind_the_updates_that_wait() {
+    let mut handover = Handover::of_directory();
+    let before = handover.hub.enqueued_updates();
+    handover.name_folder();
+    handover.until_theirs_count().await;
+    // At once: those that are marked would leave their place to one's own.
+    assert_eq!(handover.hub.enqueued_updates(), before + 1);
+    assert_eq!(handover.hosts(), ["own.example"]);
+    assert_eq!(handover.applied().await, ["theirs.example"]);
+}
+
+/// A moment without rules lets in whatever they deny: it lasted as long as the update with those of the clusters took.
+#[tokio::test]
+async fn rules_of_sources_go_behind_those_of_clusters() {
+    let mut handover = Handover::new(&[]);
+    handover.name_folder();
+    handover.until_theirs_count().await;
+    handover.write("more");
+    let sources = Arc::clone(&handover.sources);
+    until(|| *sources.is_unpublished.borrow()).await;
+    let before = handover.hub.enqueued_updates();
+    handover.name_nothing();
+    // Those that are marked would go at once.
+    assert!(sources.own.count() && !*sources.is_unpublished.borrow());
+    // Those that are put with no update of their own in between.
+    handover.put_large("cluster");
+    handover.sources.own.of_clusters().are_put();
+    let hub = Arc::clone(&handover.hub);
+    until(|| hub.enqueued_updates() == before + 2).await;
+    assert_eq!(handover.applied().await, [""; 0]);
+}
+
+/// Sources that are named again before that have their place once they have sent all.
+#[tokio::test]
+async fn sources_that_are_named_again_keep_nothing_of_the_former_ones() {
+    let mut handover = Handover::new(&[]);
+    handover.name_folder();
+    handover.until_theirs_count().await;
+    handover.name_nothing();
+    handover.sources.configure(&[ConfigSource {
+        address: "127.0.0.1:1".to_owned(),
+        ..ConfigSource::default()
+    }]);
+    handover.sources.own.of_clusters().are_put();
+    let hub = Arc::clone(&handover.hub);
+    let before = hub.enqueued_updates();
+    until(|| hub.enqueued_updates() > before).await;
+    assert_eq!(handover.applied().await, [""; 0]);
+    assert!(handover.sources.own.count());
+}
+
+#[tokio::test]
+async fn objects_that_wait_are_dropped_when_ones_own_count_again() {
+    let mut handover = Handover::of_directory();
+    handover.name_folder();
+    handover.until_theirs_count().await;
+    handover.write("more");
+    let sources = Arc::clone(&handover.sources);
+    until(|| *sources.is_unpublished.borrow()).await;
+    handover.name_nothing();
+    assert!(sources.own.count() && !*sources.is_unpublished.borrow());
+    handover.put_own();
+    assert_eq!(handover.applied().await, ["own.example"]);
+}
+
+#[tokio::test]
+async fn the_last_to_count_are_served_whatever_waits() {
+    let mut handover = Handover::of_directory();
+    handover.name_folder();
+    handover.until_theirs_count().await;
+    handover.name_nothing();
+    handover.put_own();
+    handover.name_folder();
+    handover.until_theirs_count().await;
+    handover.write("more");
+    let sources = Arc::clone(&handover.sources);
+    until(|| *sources.is_unpublished.borrow()).await;
+    handover.applied().await;
+    until(|| handover.hosts() == ["more.example", "theirs.example"]).await;
+}
