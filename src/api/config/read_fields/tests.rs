@@ -417,6 +417,7 @@ const READERS: &[(&str, Readers)] = &[
             ("xds/rules/request_authentication.rs", ""),
             ("api/security/jwks_source.rs", ""),
             ("gudgeon/discovery/jwks/mod.rs", ""),
+            ("gudgeon/discovery/jwks/request_authentications.rs", ""),
         ],
     ),
     ("JWTHeader", &[("xds/rules/request_authentication.rs", "")]),
