@@ -8,7 +8,7 @@ use super::lookup::{AbsenceSignal, ResourceLookup, ResponseContent, short};
 use super::message::{Protocol, STEP};
 use super::push::DirtyAssignments;
 use super::rollout::{Phase, Warming};
-use super::set_subscription::Difference;
+use super::set_subscription::{Difference, Sent};
 use super::unresolved_nacks::content_of;
 use super::{BuildPanic, LastPush, Response, Stream, catch_panic};
 use crate::reason::Reasons;
@@ -48,6 +48,7 @@ impl Stream {
             }
             let (response, next) = self.step(now)?;
             self.phase = next;
+            self.returning &= self.phase.keeps_clusters();
             // A step without a response goes on to the next phase; phases lead forward, so the loop ends.
             if response.is_some() {
                 return response;
@@ -59,12 +60,19 @@ impl Stream {
     fn answer(&mut self, now: Duration) -> Option<Response> {
         if self.subscriptions.clusters.is_owed() || self.unknown.owes(Type::Cluster) {
             if let Some(target) = self.target(Type::Cluster) {
-                // Listeners may still name clusters that vanish in a push under way: the answer keeps them.
-                let (response, _) = self.send_clusters(target, self.phase.keeps_clusters());
-                return Some(response);
+                let response = if matches!(self.phase, Phase::Returning) {
+                    self.send_returning(target, now)
+                } else {
+                    // Listeners may still name clusters that vanish in a push under way: the answer keeps them.
+                    Some(self.send_clusters(target, self.phase.keeps_clusters()).0)
+                };
+                if response.is_some() {
+                    return response;
+                }
+            } else {
+                self.subscriptions.clusters.give_up();
+                self.unknown.give_up(Type::Cluster);
             }
-            self.subscriptions.clusters.give_up();
-            self.unknown.give_up(Type::Cluster);
         }
         if self.subscriptions.endpoints.is_owed() || self.unknown.owes(Type::Endpoint) {
             // What a push has changed goes with it.
@@ -73,6 +81,9 @@ impl Stream {
             if found.is_answer() {
                 return Some(self.send_endpoints(found));
             }
+        }
+        if self.holds_listeners() {
+            return self.answer_secrets();
         }
         if self.subscriptions.listeners.is_owed() || self.unknown.owes(Type::Listener) {
             if let Some(target) = self.target(Type::Listener) {
@@ -87,6 +98,10 @@ impl Stream {
                 return Some(self.send_named(Type::Route, found));
             }
         }
+        self.answer_secrets()
+    }
+
+    fn answer_secrets(&mut self) -> Option<Response> {
         if self.subscriptions.secrets.is_owed() {
             let found = self.compare_named(Type::Secret, &DirtyAssignments::None);
             // A missing secret is not mentioned, but where the client counts on it.
@@ -170,6 +185,8 @@ impl Stream {
     fn step(&mut self, now: Duration) -> Option<(Option<Response>, Phase)> {
         match &self.phase {
             Phase::Idle => None,
+            // Its clusters could not be made.
+            Phase::Returning => Some((None, Phase::Idle)),
             Phase::Clusters => Some(self.step_clusters(now)),
             Phase::Warming(warming) => {
                 let over = self.is_over(warming, now);
@@ -180,11 +197,8 @@ impl Stream {
             Phase::Listeners => Some(self.publish(now)),
             Phase::Routes => Some(self.step_routes(now)),
             Phase::Draining { until } => {
-                let until = *until;
-                let ack_states = &self.ack_states;
-                let is_drained =
-                    ack_states.listeners.has_all_replies() && ack_states.routes.has_all_replies();
-                (is_drained || now >= until).then(|| self.drop_clusters(now))
+                let is_over = self.is_drained() || now >= *until;
+                is_over.then(|| self.drop_clusters(now))
             }
             Phase::Dropped { nonce, until } => {
                 let over = self.ack_states.clusters.has_reply_to(*nonce) || now >= *until;
@@ -198,10 +212,12 @@ impl Stream {
         let ack_states = &self.ack_states;
         // Nothing is there that must wait, and another push does.
         let bare = !ack_states.listeners.requested && !ack_states.routes.requested;
-        let accepted = warming.is_replied_to(&ack_states.clusters);
         // No listener waits for warm clusters, and the next push waits for accepted ones alone.
-        warming.is_over(now, &ack_states.clusters, &ack_states.endpoints)
-            || (bare && accepted && self.waiting.is_some())
+        let accepted_is_enough = bare && self.waiting.is_some();
+        let is_accepted = warming.is_replied_to(&ack_states.clusters);
+        warming.is_given_up(now, &ack_states.clusters)
+            // Envoy accepts clusters only when they are warm, so its word for the assignments comes first.
+            || (is_accepted && (accepted_is_enough || self.has_assignments(warming)))
     }
 
     /// Moves listeners and routes on to the view of the push under way.
@@ -302,7 +318,8 @@ impl Stream {
         }
         let target = self.target(Type::Listener).ok_or(BuildPanic)?;
         let (bindable, _) = self.bindable(Arc::clone(&target), now);
-        if self.subscriptions.listeners.sent().version() == bindable.version() {
+        let listeners = &self.subscriptions.listeners;
+        if !listeners.is_owed() && listeners.sent().version() == bindable.version() {
             return Ok(None);
         }
         self.note_type(Type::Listener);
@@ -340,6 +357,10 @@ impl Stream {
             .subscriptions
             .clusters
             .send(target, keep, self.protocol);
+        self.respond_clusters(sent)
+    }
+
+    pub(super) fn respond_clusters(&mut self, sent: Sent) -> (Response, Vec<Arc<Resource>>) {
         // New or changed, they wait for an assignment that comes after this response.
         let fresh = sent.difference.fresh().map(|cluster| &cluster.name);
         self.subscriptions.endpoints.resend(fresh);

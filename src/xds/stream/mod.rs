@@ -6,7 +6,7 @@
 //!
 //! Three moments matter. *Endpoints* are always those of the latest push. *Clusters* are those of the push that is under way,
 //! *listeners and routes* too, but not before its new clusters are warm: until then requests for them are answered with what
-//! the push before had. The steps are those of `rollout`.
+//! the push before had. The steps are those of `rollout`, and a client that comes with clusters of another stream takes them, too.
 //!
 //! A view that fails to make a resource, by a bug of this program, ends the push that wanted it, and the client keeps what it
 //! has.
@@ -20,6 +20,7 @@ mod name_slot;
 mod named_subscription;
 mod push;
 mod rebinding;
+mod returning;
 mod rollout;
 mod sent_resources;
 mod separate_secrets;
@@ -109,6 +110,8 @@ pub struct Stream {
     /// Assignments of clusters that are gone may have been left as they were.
     retained: bool,
     phase: Phase,
+    /// The steps under way are those of a client that came with clusters of another stream.
+    returning: bool,
     /// Listeners that are gone and come again.
     rebinding: Option<Rebinding>,
     waiting: Option<QueuedPush>,
@@ -152,6 +155,7 @@ impl Stream {
             dirty: DirtyAssignments::None,
             retained: false,
             phase: Phase::Idle,
+            returning: false,
             rebinding: None,
             waiting: None,
             last: None,
@@ -209,6 +213,10 @@ impl Stream {
             return Ok(outcome);
         }
         self.subscribe(request, outcome == RequestOutcome::Subscribed)?;
+        if outcome == RequestOutcome::Subscribed && self.returning {
+            // The requests of a new stream come one by one, and a server that starts is slow: each has its time.
+            self.phase.restart(now);
+        }
         self.forget_nacks(kind);
         if self.ack_states.of(kind).has_all_replies()
             && let Some(subscription) = self.subscriptions.named_mut(kind)

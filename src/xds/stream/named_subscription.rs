@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::BuildPanic;
 use super::lists::List;
 use super::lookup::{AbsenceSignal, ResourceLookup, ResponseContent, SlotChange, compare_slot};
 use super::name_slot::{DeliveryState, NameSlot};
@@ -239,10 +240,12 @@ impl NamedSubscription {
         true
     }
 
-    /// Delta: a client comes back with these versions, sorted by name. Returns true if nothing is owed to it.
+    /// Delta: a client comes back with these versions, sorted by name. What is current counts as sent if that is trusted, and what
+    /// is gone if it is held. Returns true if nothing is owed to it.
     pub(super) fn agree_each(
         &mut self,
         initial: &[(&str, &str)],
+        trusted: bool,
         source: &ResourceLookup<'_>,
     ) -> bool {
         let mut changes = Vec::new();
@@ -252,17 +255,25 @@ impl NamedSubscription {
                 .binary_search_by(|(name, _)| (*name).cmp(slot.name()))
                 .ok()
                 .and_then(|at| initial.get(at))
-                .and_then(|(_, version)| Version::parse(version));
-            let current = known.and_then(|_| (source.get)(slot.name()).ok()?);
-            if let Some(resource) = current.filter(|current| known == Some(current.version)) {
-                version = version - slot.version() + resource.version;
-                let state = DeliveryState::Sent;
-                changes.push(SlotChange {
-                    at,
-                    slot: NameSlot { resource, state },
-                    mentioned: false,
-                });
-            }
+                .map(|(_, version)| Version::parse(version));
+            let Some(known) = known else {
+                continue;
+            };
+            let resource = match (source.get)(slot.name()) {
+                Ok(Some(current)) if trusted && known == Some(current.version) => current,
+                Ok(None) if source.hold => {
+                    let version = known.unwrap_or_default();
+                    Arc::new(Resource::without_body(slot.name().clone(), version))
+                }
+                Ok(_) | Err(BuildPanic) => continue,
+            };
+            version = version - slot.version() + resource.version;
+            let state = DeliveryState::Sent;
+            changes.push(SlotChange {
+                at,
+                slot: NameSlot { resource, state },
+                mentioned: false,
+            });
         }
         self.take(changes, version, source);
         self.count();

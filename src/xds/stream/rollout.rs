@@ -7,6 +7,8 @@
 //! 4. When those are answered: what vanished goes.
 //!
 //! Each wait ends after two seconds, for a client may never answer.
+//!
+//! The answer to a client that comes with clusters of another stream takes the same steps, see `returning`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,6 +22,8 @@ use super::message::STEP;
 pub(super) enum Phase {
     #[default]
     Idle,
+    /// A client came with clusters of another stream, and is not answered yet.
+    Returning,
     /// Clusters are to be looked at.
     Clusters,
     /// New clusters were sent.
@@ -41,7 +45,8 @@ impl Phase {
     /// The clusters that vanish are still what they were.
     pub(super) fn keeps_clusters(&self) -> bool {
         match self {
-            Self::Clusters
+            Self::Returning
+            | Self::Clusters
             | Self::Warming(_)
             | Self::Listeners
             | Self::Routes
@@ -53,7 +58,7 @@ impl Phase {
     /// Listeners and routes are still those of the push before.
     pub(super) fn keeps_listeners(&self) -> bool {
         match self {
-            Self::Clusters | Self::Warming(_) => true,
+            Self::Returning | Self::Clusters | Self::Warming(_) => true,
             Self::Idle
             | Self::Listeners
             | Self::Routes
@@ -75,7 +80,17 @@ impl Phase {
         match self {
             Self::Warming(warming) => Some(warming.until),
             Self::Draining { until } | Self::Dropped { until, .. } => Some(*until),
-            Self::Idle | Self::Clusters | Self::Listeners | Self::Routes => None,
+            Self::Idle | Self::Returning | Self::Clusters | Self::Listeners | Self::Routes => None,
+        }
+    }
+
+    /// Begins the wait under way anew.
+    pub(super) fn restart(&mut self, now: Duration) {
+        match self {
+            Self::Warming(Warming { until, .. })
+            | Self::Draining { until }
+            | Self::Dropped { until, .. } => *until = now.saturating_add(STEP),
+            Self::Idle | Self::Returning | Self::Clusters | Self::Listeners | Self::Routes => {}
         }
     }
 }
@@ -119,13 +134,14 @@ impl Warming {
         clusters.has_reply_to(self.clusters)
     }
 
-    /// Envoy accepts clusters only when they are warm, so its word for the assignments comes first. A NACK of these
-    /// clusters ends the wait: what was refused may never be asked for. One of others may stand for hours.
-    pub(super) fn is_over(&self, now: Duration, clusters: &AckState, endpoints: &AckState) -> bool {
-        let is_replied_to = self.is_replied_to(clusters);
-        let is_nacked = clusters.has_nacked(self.clusters);
-        let warm =
-            is_replied_to && self.wanted.is_empty() && endpoints.has_reply_to(self.endpoints);
-        now >= self.until || is_nacked || warm
+    /// The client has the assignments of the new clusters.
+    pub(super) fn has_assignments(&self, endpoints: &AckState) -> bool {
+        self.wanted.is_empty() && endpoints.has_reply_to(self.endpoints)
+    }
+
+    /// Returns true if the wait ends, warm or not. A NACK of these clusters ends it: what was refused may never be asked for.
+    /// One of others may stand for hours.
+    pub(super) fn is_given_up(&self, now: Duration, clusters: &AckState) -> bool {
+        now >= self.until || clusters.has_nacked(self.clusters)
     }
 }

@@ -23,6 +23,17 @@ pub(super) struct SetSubscription {
     brought: Option<Version>,
 }
 
+/// The relation between what a client has when it comes and what it is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// It has nothing, or what it has changes in place.
+    New,
+    /// It has all of it already.
+    Current,
+    /// It lacks some resources, or has some that are gone: in state of the world it may.
+    Behind,
+}
+
 /// Between two sets.
 #[derive(Debug, Default)]
 pub(super) struct Difference {
@@ -106,8 +117,8 @@ impl SetSubscription {
         self.wildcard || !self.names.is_empty()
     }
 
-    /// State of the world, first request. Returns true if the client has all of it already.
-    pub(super) fn begin(&mut self, request: &Request, client: Client, view: &dyn View) -> bool {
+    /// State of the world, first request.
+    pub(super) fn begin(&mut self, request: &Request, client: Client, view: &dyn View) -> Arrival {
         let names = sorted(request.names.iter());
         // gRPC has no wildcard: it names each resource that it wants.
         self.wildcard = client == Client::Envoy && (names.is_empty() || names.contains(&"*"));
@@ -118,12 +129,15 @@ impl SetSubscription {
         match target {
             Ok(target) if version == Some(target.version()) => {
                 self.sent = target;
-                true
+                Arrival::Current
             }
             Ok(_) | Err(BuildPanic) => {
                 self.brought = version;
                 self.owed = self.is_subscribed();
-                false
+                match version {
+                    Some(_) if self.wildcard => Arrival::Behind,
+                    Some(_) | None => Arrival::New,
+                }
             }
         }
     }
@@ -160,14 +174,14 @@ impl SetSubscription {
         found.is_ok() || self.sent.get(name).is_some()
     }
 
-    /// Delta, first request. Returns true if the client has all of it already, and the names without a resource that it has and
-    /// that are too many, or too long, to be remembered: it is to be told that they are gone.
+    /// Delta, first request. Returns the names without a resource, too, that the client has and that are too many, or too long, to
+    /// be remembered: it is to be told that they are gone.
     pub(super) fn begin_delta<'a>(
         &mut self,
         request: &'a Request,
         client: Client,
         view: &dyn View,
-    ) -> (bool, Vec<&'a str>) {
+    ) -> (Arrival, Vec<&'a str>) {
         let names = sorted(request.names.iter());
         // gRPC has no wildcard: it names each resource that it wants.
         self.wildcard = client == Client::Envoy && (names.is_empty() || names.contains(&"*"));
@@ -192,7 +206,7 @@ impl SetSubscription {
         self.narrow();
         let Ok(target) = self.target(request.kind, view) else {
             self.owed = self.is_subscribed();
-            return (false, forgotten);
+            return (Arrival::New, forgotten);
         };
         let is_missing =
             |name: &&Arc<str>| self.sent.get(name).is_none() && target.get(name).is_none();
@@ -200,13 +214,34 @@ impl SetSubscription {
         self.again = self.names.iter().filter(is_missing).cloned().collect();
         // Whoever has nothing waits for an answer, be it that there is nothing.
         let waits = self.is_subscribed() && (self.sent.is_empty() || !self.again.is_empty());
-        let agreed = !waits && Difference::between(&self.sent, &target).is_empty();
-        if agreed {
+        let difference = Difference::between(&self.sent, &target);
+        if !waits && difference.is_empty() && forgotten.is_empty() {
             self.sent = target;
-        } else {
-            self.owed = self.is_subscribed();
+            let arrival = match self.is_subscribed() {
+                true => Arrival::Current,
+                false => Arrival::New,
+            };
+            return (arrival, forgotten);
         }
-        (agreed && self.is_subscribed(), forgotten)
+        self.owed = self.is_subscribed();
+        let has_lost = !(difference.gone.is_empty() && forgotten.is_empty());
+        let is_behind = has_lost || !(difference.added.is_empty() || self.sent.is_empty());
+        let arrival = match self.wildcard && is_behind {
+            true => Arrival::Behind,
+            false => Arrival::New,
+        };
+        (arrival, forgotten)
+    }
+
+    /// Adds resources that the client has by another stream, and that there are none of.
+    pub(super) fn add_reported(&mut self, names: &[Arc<str>]) {
+        if names.is_empty() {
+            return;
+        }
+        let reported = names
+            .iter()
+            .map(|name| Arc::new(Resource::without_body(name.clone(), Version::EMPTY)));
+        self.sent = Arc::new(self.sent.iter().cloned().chain(reported).collect());
     }
 
     /// Delta, a later request.
@@ -285,6 +320,13 @@ pub(super) struct Sent {
     pub(super) resources: Vec<Arc<Resource>>,
     pub(super) removed: Vec<Arc<str>>,
     pub(super) difference: Difference,
+}
+
+impl Sent {
+    /// The response says nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.resources.is_empty() && self.removed.is_empty()
+    }
 }
 
 /// Sorted, each once.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::lookup::{AbsenceSignal, ResourceLookup, short};
 use super::message::{Fault, Protocol, Request};
-use super::set_subscription::sorted;
+use super::set_subscription::{Arrival, sorted};
 use super::unknown_names::RequestedNames;
 use super::{Stream, catch_panic};
 use crate::version::Version;
@@ -54,29 +54,26 @@ impl Stream {
         };
         let gone = sorted(request.unsubscribe.iter().map(String::as_str));
         self.unknown.unsubscribe(kind, &gone);
-        let mut forgotten = Vec::new();
-        let agreed = match (self.protocol, is_first) {
-            (Protocol::StateOfTheWorld, true) => subscription.begin(&request, client, view),
+        let (mut arrival, mut forgotten) = (Arrival::New, Vec::new());
+        match (self.protocol, is_first) {
+            (Protocol::StateOfTheWorld, true) => {
+                arrival = subscription.begin(&request, client, view);
+            }
             (Protocol::Delta, true) => {
-                let agreed;
-                (agreed, forgotten) = subscription.begin_delta(&request, client, view);
-                agreed
+                (arrival, forgotten) = subscription.begin_delta(&request, client, view);
             }
-            (Protocol::StateOfTheWorld, false) => {
-                subscription.rename(&request, client);
-                false
-            }
-            (Protocol::Delta, false) => {
-                subscription.rename_delta(&request, client);
-                false
-            }
-        };
-        if agreed {
+            (Protocol::StateOfTheWorld, false) => subscription.rename(&request, client),
+            (Protocol::Delta, false) => subscription.rename_delta(&request, client),
+        }
+        if arrival == Arrival::Current {
             let version = subscription.sent().version();
             self.ack_states.of_mut(kind).agree(version);
         }
         if !self.unknown.answer(kind, &forgotten) {
             return Err(Fault::UnknownNames);
+        }
+        if kind == Type::Cluster && arrival == Arrival::Behind {
+            self.begin_return();
         }
         Ok(())
     }
@@ -122,7 +119,7 @@ impl Stream {
         let source = ResourceLookup {
             get: &|name| views.get(kind, name),
             absence: AbsenceSignal::of(kind, self.protocol, self.client),
-            hold: false,
+            hold: kind == Type::Endpoint && self.returning,
             nonce: 0,
             lists: &self.lists,
         };
@@ -138,7 +135,8 @@ impl Stream {
             Protocol::Delta => {
                 subscription.add(names, &shared);
                 let initial = initial_versions(request);
-                let agreed = trusted && subscription.agree_each(&initial, &source);
+                let may_agree = trusted || source.hold;
+                let agreed = may_agree && subscription.agree_each(&initial, trusted, &source);
                 subscription.remove(&gone);
                 agreed && !names.is_empty()
             }

@@ -16,6 +16,7 @@
 )]
 #![forbid(unsafe_code)]
 
+mod away;
 mod backend;
 mod bare;
 mod conformance;

@@ -43,6 +43,7 @@ const TIMES: &str = "rules.rs requests_have_time_and_are_tried_again_as_a_rule_s
 const EJECTED: &str =
     "rules.rs endpoints_that_fail_are_left_out_and_requests_of_one_user_stay_together";
 const MOVED: &str = "rules.rs weights_move_and_subsets_are_exchanged_without_a_lost_request";
+const AWAY: &str = "away.rs rules_that_change_while_the_server_is_away_lose_no_request";
 const ENDURED: &str = "endurance.rs a_hundred_changes_a_minute_with_hot_restarts_lose_no_request";
 const PEERS: &str = "peers.rs mutual_tls_is_switched_by_policies_under_load_without_a_lost_request";
 const TRIED: &str = "policies.rs dry_run_policies_deny_nothing_and_are_logged";
@@ -194,7 +195,7 @@ const RESOURCES: Rows = &[
     ),
     ("a virtual service: timeouts and retries", &[TIMES]),
     ("a virtual service: weights", &[MOVED, ENDURED]),
-    ("a destination rule: subsets", &[ROUTED, MOVED]),
+    ("a destination rule: subsets", &[ROUTED, MOVED, AWAY]),
     ("an authorization policy", &[POLICIES]),
     ("a peer authentication", &[PEERS, UNNAMED]),
     ("patches of an EnvoyFilter", PATCHED),
@@ -298,6 +299,7 @@ const CASES: Rows = &[
         &[
             "gudgeon/tests/discovery/streams.rs new_resources_are_sent_before_old_ones_are_removed",
             "gudgeon/tests/discovery/streams.rs without_acks_each_step_comes_after_two_seconds",
+            AWAY,
         ],
     ),
     (

@@ -70,6 +70,8 @@ pub(super) struct FakeEnvoy {
     doubtful: BTreeSet<(Type, String)>,
     /// The last response with listeners was refused.
     has_refused_listeners: bool,
+    /// Clusters that routes of the last response lead to and that did not serve.
+    broken_by_the_last: BTreeSet<String>,
     /// To the server.
     pub(super) out: VecDeque<Request>,
 }
@@ -93,6 +95,7 @@ impl FakeEnvoy {
             refused: BTreeSet::new(),
             doubtful: BTreeSet::new(),
             has_refused_listeners: false,
+            broken_by_the_last: BTreeSet::new(),
             out: VecDeque::new(),
         };
         envoy.of(Cluster).begun = true;
@@ -167,6 +170,7 @@ impl FakeEnvoy {
 
     pub(super) fn read(&mut self, response: &Response) {
         let warmed = !self.warming.is_empty();
+        self.broken_by_the_last.clear();
         let errors = match response.kind {
             Cluster => self.read_clusters(response),
             Endpoint => {
@@ -351,6 +355,9 @@ impl FakeEnvoy {
             let name = resource.name.to_string();
             if names.contains(&name) {
                 let body = Body::decode(&resource.body);
+                let clusters = body.iter().flat_map(|body| &body.names);
+                let broken = clusters.filter(|name| !self.active.contains_key(*name));
+                self.broken_by_the_last.extend(broken.cloned());
                 self.routes.insert(name, (content(&resource.body), body));
             }
         }
@@ -383,6 +390,11 @@ impl FakeEnvoy {
 
     pub(super) fn route(&self, name: &str) -> Option<&String> {
         self.routes.get(name).map(|(content, _)| content)
+    }
+
+    /// Clusters that routes of the last response led to and that did not serve.
+    pub(super) fn broken_by_the_last(&self) -> BTreeSet<&String> {
+        self.broken_by_the_last.iter().collect()
     }
 
     /// Clusters that routes lead to and that do not serve.

@@ -5,5 +5,6 @@ mod interleavings;
 mod mistakes;
 mod nacks;
 mod protocol;
+mod returns;
 mod rollouts;
 mod world;

@@ -9,15 +9,15 @@ use crate::view::{Type, VIRTUAL_OUTBOUND, View};
 use api::model::TriggerReason;
 
 /// Routes lead to `old` before and to `new` after.
-fn before() -> World {
+pub(super) fn before() -> World {
     routed("old", 1).eds("old", 1, 1)
 }
 
-fn after() -> World {
+pub(super) fn after() -> World {
     routed("new", 2).eds("new", 1, 1)
 }
 
-fn routed(to: &str, revision: u32) -> World {
+pub(super) fn routed(to: &str, revision: u32) -> World {
     let mut world = World::default().eds("kept", 1, 1);
     let routes = Body {
         revision,
@@ -444,7 +444,7 @@ fn without_new_clusters_nothing_waits_before_the_last_step() {
 }
 
 /// A world without `old`; nothing comes in its place, so that no cluster warms.
-fn without_old() -> World {
+pub(super) fn without_old() -> World {
     routed("kept", 1)
 }
 
