@@ -735,7 +735,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("inject/annotations.rs", 430),
     ("inject/probes.rs", 470),
     ("xds/common/service_ports.rs", 490),
-    ("xds/snapshot/mod.rs", 650),
+    ("xds/snapshot/mod.rs", 651),
     ("xds/snapshot/proxy.rs", 585),
     ("xds/resources/listeners/gateway.rs", 470),
     ("xds/resources/listeners/outbound.rs", 520),

@@ -189,6 +189,7 @@ impl ProxyView {
                 locality: Locality::default(),
                 labels: Arc::default(),
                 beside: self.inputs.client.beside.clone(),
+                grpc: self.inputs.client.grpc,
             };
             let groups = endpoints::groups(
                 service_port,
@@ -216,7 +217,22 @@ impl ProxyView {
         self.grpc(kind, name).map(|listener| listener.name.clone())
     }
 
+    /// Remembers what a program with gRPC in it asks for, of which it may be given less than an Envoy.
+    fn report_unserved(&self, kind: Type, name: &str) {
+        let proxy = &self.inputs.proxy;
+        let caches = &self.snapshot.caches;
+        match kind {
+            Type::Endpoint => {
+                if let Some((service_port, _)) = self.service_port(name) {
+                    caches.add_grpc_service(&service_port.service.key, proxy);
+                }
+            }
+            Type::Cluster | Type::Listener | Type::Route | Type::Secret => {}
+        }
+    }
+
     pub(super) fn grpc(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
+        self.report_unserved(kind, name);
         let service_ports = self.inputs.rules.service_ports();
         let mut subset = "";
         let (service_port, usual) = match kind {
