@@ -16,6 +16,7 @@ use crate::resources::grpc::{self, GrpcClient, Target};
 use crate::resources::locality::Preference;
 use crate::resources::routes;
 use crate::rules::destination_rule::{EffectivePolicy, ServicePolicies};
+use crate::rules::virtual_service;
 use crate::view::{Resource, Type};
 
 impl ProxyView {
@@ -221,13 +222,23 @@ impl ProxyView {
     fn report_unserved(&self, kind: Type, name: &str) {
         let proxy = &self.inputs.proxy;
         let caches = &self.snapshot.caches;
+        let service_ports = self.inputs.rules.service_ports();
         match kind {
             Type::Endpoint => {
                 if let Some((service_port, _)) = self.service_port(name) {
                     caches.add_grpc_service(&service_port.service.key, proxy);
                 }
             }
-            Type::Cluster | Type::Listener | Type::Route | Type::Secret => {}
+            Type::Route => {
+                let service_port = service_ports.by_name(name);
+                let rule = service_port.and_then(|service_port| {
+                    self.inputs.rules.virtual_service(service_port.host())
+                });
+                if let Some(rule) = rule {
+                    caches.report(virtual_service::grpc_conflicts(rule), &proxy.node.id);
+                }
+            }
+            Type::Cluster | Type::Listener | Type::Secret => {}
         }
     }
 
