@@ -740,7 +740,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("inject/annotations.rs", 440),
     ("inject/probes.rs", 495),
     ("xds/common/service_ports.rs", 490),
-    ("xds/snapshot/mod.rs", 650),
+    ("xds/snapshot/mod.rs", 651),
     ("xds/snapshot/proxy.rs", 585),
     ("xds/resources/listeners/gateway.rs", 470),
     ("xds/resources/listeners/outbound.rs", 520),

@@ -26,7 +26,7 @@ struct FactsState {
     rules: BTreeMap<SourceId, RuleCounts>,
     rules_changed: u64,
     /// Secrets that cannot be used.
-    broken_secrets: Arc<BrokenCredentials>,
+    broken_secrets: BTreeMap<SourceId, Arc<BrokenCredentials>>,
     /// Totals of sources that are gone: a counter never decreases.
     gone: Totals,
 }
@@ -122,13 +122,17 @@ impl Facts {
         self.route(source, routes);
     }
 
-    /// Sets the Secrets that cannot be used, with the causes.
-    pub(crate) fn set_broken_secrets(&self, all: Arc<BrokenCredentials>) {
-        self.state().broken_secrets = all;
+    /// Sets the Secrets of a source that cannot be used, with the causes.
+    pub(crate) fn set_broken_secrets(&self, source: &SourceId, all: Arc<BrokenCredentials>) {
+        self.state().broken_secrets.insert(source.clone(), all);
     }
 
-    pub(crate) fn broken_secrets(&self) -> Arc<BrokenCredentials> {
-        Arc::clone(&self.state().broken_secrets)
+    /// The Secrets of all sources that cannot be used.
+    pub(crate) fn broken_secrets(&self) -> BrokenCredentials {
+        let state = self.state();
+        let all = state.broken_secrets.values().flat_map(|all| all.iter());
+        all.map(|(key, cause)| (key.clone(), Arc::clone(cause)))
+            .collect()
     }
 
     /// Sets the counts of objects by kind, for a source that reports nothing else.
@@ -185,6 +189,7 @@ impl Facts {
         let mut known = self.state();
         known.refused.remove(source);
         known.routes.remove(source);
+        known.broken_secrets.remove(source);
         if known.rules.remove(source).is_some() {
             known.rules_changed += 1;
         }

@@ -9,6 +9,7 @@ use api::model::{
 };
 use envoy_types::pb::envoy::config::core::v3 as core;
 
+use super::distinct_endpoints::distinct;
 use super::locality::{EndpointTopology, Preference};
 use super::mesh::{Mesh, MutualTls};
 use super::networks::Networks;
@@ -34,6 +35,8 @@ pub(crate) struct Viewer {
     pub(crate) labels: Arc<Labels>,
     /// Its namespace, where services of that are beside their proxies.
     pub(crate) beside: Option<Arc<str>>,
+    /// A program with gRPC in it: it calls no sockets of files, and each address once.
+    pub(crate) grpc: bool,
 }
 
 /// The handling of endpoints that have a name in place of an address.
@@ -147,6 +150,8 @@ pub(crate) fn groups<'a>(
     let mut replaced: BTreeMap<(&Locality, &str), u128> = BTreeMap::new();
     for (cluster, endpoint) in endpoints {
         let address = address_of(endpoint, names);
+        let is_pipe = matches!(endpoint.address, EndpointAddress::Pipe(_));
+        let address = address.filter(|_| !(viewer.grpc && is_pipe));
         let network = networks.of_endpoint(cluster, endpoint);
         let weight = u128::from(endpoint.weight);
         let away = own.is_some_and(|own| network != own && networks.has_gateway(network));
@@ -201,7 +206,12 @@ pub(crate) fn groups<'a>(
         .into_iter()
         .map(|((locality, rank), entries)| ((locality, rank), group(locality, entries, scale)))
         .collect();
-    preference.apply(groups)
+    let groups = preference.apply(groups);
+    if viewer.grpc {
+        distinct(groups)
+    } else {
+        groups
+    }
 }
 
 /// Endpoints that get requests, of all that a port has.

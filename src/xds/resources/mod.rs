@@ -4,6 +4,7 @@
 pub(crate) mod access_log;
 pub(crate) mod clusters;
 pub(crate) mod directory;
+mod distinct_endpoints;
 mod domains;
 pub(crate) mod endpoints;
 pub(crate) mod filters;

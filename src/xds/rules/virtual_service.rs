@@ -3,6 +3,7 @@
 mod action;
 pub(crate) mod connections;
 mod filters;
+mod grpc_matches;
 mod matching;
 mod percent;
 
@@ -14,7 +15,7 @@ use api::model::ObjectRef;
 use api::networking::VirtualService;
 use envoy_types::pb::envoy::config::route::v3::route::Action;
 use envoy_types::pb::envoy::config::route::v3::route_action::{ClusterSpecifier, HashPolicy};
-use envoy_types::pb::envoy::config::route::v3::{Decorator, RetryPolicy, Route};
+use envoy_types::pb::envoy::config::route::v3::{Decorator, RetryPolicy, Route, RouteMatch};
 use prost::Message as _;
 
 use super::destination_rule::{self, ServicePolicies};
@@ -23,6 +24,7 @@ use crate::scope::gateways::holds_at;
 use crate::scope::{ProxyRules, Rule, destination_port};
 
 pub(crate) use action::retry_policy;
+pub(crate) use grpc_matches::conflicts as grpc_conflicts;
 
 /// The inputs to routes, besides their rule.
 #[derive(Clone, Copy, Debug)]
@@ -88,10 +90,14 @@ pub(crate) fn routes(
         let Some(made) = maker.route(operation) else {
             continue;
         };
-        for one in holding {
+        let matches = holding.into_iter().flat_map(|one| {
+            let matches = context.route_matches(one).into_iter();
+            matches.map(move |matching| (one, matching))
+        });
+        for (one, matching) in matches {
             let route = Route {
                 name: name(http, one.map_or("", |one| &one.name)),
-                r#match: Some(matching::route_match(one)),
+                r#match: Some(matching),
                 stat_prefix: one.map_or_else(String::new, |one| one.stat_prefix.clone()),
                 ..made.clone()
             };
@@ -133,6 +139,15 @@ impl RouteContext<'_> {
             && (self.gateway.is_some() && !one.gateways.is_empty()
                 || self.rules.is_in(&one.source_namespace)
                     && self.rules.meets(&one.source_labels))
+    }
+
+    /// The conditions by which a match is one of this client, any of which will do. No match is one of everything.
+    fn route_matches(&self, one: Option<&HttpMatchRequest>) -> Vec<RouteMatch> {
+        let matching = matching::route_match(one);
+        match one {
+            Some(written) if self.grpc => grpc_matches::of(written, matching),
+            Some(_) | None => vec![matching],
+        }
     }
 
     fn destination(

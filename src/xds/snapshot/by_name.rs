@@ -16,6 +16,7 @@ use crate::resources::grpc::{self, GrpcClient, Target};
 use crate::resources::locality::Preference;
 use crate::resources::routes;
 use crate::rules::destination_rule::{EffectivePolicy, ServicePolicies};
+use crate::rules::virtual_service;
 use crate::view::{Resource, Type};
 
 impl ProxyView {
@@ -189,6 +190,7 @@ impl ProxyView {
                 locality: Locality::default(),
                 labels: Arc::default(),
                 beside: self.inputs.client.beside.clone(),
+                grpc: self.inputs.client.grpc,
             };
             let groups = endpoints::groups(
                 service_port,
@@ -216,7 +218,32 @@ impl ProxyView {
         self.grpc(kind, name).map(|listener| listener.name.clone())
     }
 
+    /// Remembers what a program with gRPC in it asks for, of which it may be given less than an Envoy.
+    fn report_unserved(&self, kind: Type, name: &str) {
+        let proxy = &self.inputs.proxy;
+        let caches = &self.snapshot.caches;
+        let service_ports = self.inputs.rules.service_ports();
+        match kind {
+            Type::Endpoint => {
+                if let Some((service_port, _)) = self.service_port(name) {
+                    caches.add_grpc_service(&service_port.service.key, proxy);
+                }
+            }
+            Type::Route => {
+                let service_port = service_ports.by_name(name);
+                let rule = service_port.and_then(|service_port| {
+                    self.inputs.rules.virtual_service(service_port.host())
+                });
+                if let Some(rule) = rule {
+                    caches.report(virtual_service::grpc_conflicts(rule), &proxy.node.id);
+                }
+            }
+            Type::Cluster | Type::Listener | Type::Secret => {}
+        }
+    }
+
     pub(super) fn grpc(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
+        self.report_unserved(kind, name);
         let service_ports = self.inputs.rules.service_ports();
         let mut subset = "";
         let (service_port, usual) = match kind {

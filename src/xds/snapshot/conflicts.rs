@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
+use api::model::ServiceKey;
+
+use super::grpc_services::GrpcServices;
 use super::selected_routers::SelectedProxies;
 use super::{Conflict, Snapshot, SnapshotCaches, hash};
 use crate::common::conflict_pool::{MOST_OF_NAMESPACE, SharedConflicts, more_of_namespace};
@@ -29,6 +32,7 @@ pub(super) struct FoundConflicts {
     /// Those of parts that proxies share, by the place of the list.
     shared: HashMap<usize, (SharedConflicts, Proxies)>,
     selected: SelectedProxies,
+    grpc_services: GrpcServices,
 }
 
 /// Conflicts of a part that proxies share, and the proxy that it was made for.
@@ -98,6 +102,8 @@ impl FoundConflicts {
             self.add_shared(conflicts, unaffected(proxies));
         }
         self.selected.take_over(earlier.selected, &is_unaffected);
+        self.grpc_services
+            .take_over(earlier.grpc_services, &is_unaffected);
     }
 
     /// Returns those of proxies by themselves.
@@ -219,6 +225,8 @@ impl Snapshot {
         // Streams do not wait while pods are looked at.
         let selected = self.caches.found().selected.clone();
         all.extend(selected.conflicts(&self.world));
+        let grpc_services = self.caches.found().grpc_services.clone();
+        all.extend(grpc_services.conflicts(self));
         all.extend(self.conflicts_of_parts().into_conflicts());
         all.extend(self.caches.unmatched_patches());
         united(all)
@@ -303,6 +311,10 @@ impl SnapshotCaches {
         self.found().selected.add(rules, proxy);
     }
 
+    pub(super) fn add_grpc_service(&self, service: &ServiceKey, proxy: &Proxy) {
+        self.found().grpc_services.add(service, proxy);
+    }
+
     fn found(&self) -> MutexGuard<'_, FoundConflicts> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -322,7 +334,7 @@ fn united(all: BTreeSet<Conflict>) -> Vec<Conflict> {
 
 #[cfg(test)]
 mod tests {
-    use api::model::{ObjectRef, Resolution, ServiceKey, World};
+    use api::model::{ObjectRef, Resolution, World};
 
     use super::super::tests::{add, endpoint, node, service, world};
     use super::*;

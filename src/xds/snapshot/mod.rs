@@ -9,6 +9,7 @@ mod by_name;
 mod cluster_sets;
 mod conflicts;
 mod failover;
+mod grpc_services;
 mod mutual_tls;
 mod outbound;
 mod patch_matches;

@@ -347,6 +347,7 @@ impl ProxyView {
             locality: Locality::default(),
             labels: Arc::default(),
             beside: None,
+            grpc: self.inputs.client.grpc,
         };
         endpoints::groups(
             service_port,

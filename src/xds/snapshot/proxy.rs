@@ -516,6 +516,7 @@ fn assignments(snapshot: &Snapshot, inputs: &ProxyInputs) -> [Arc<Assignments>; 
             locality,
             labels: labels.clone(),
             beside: client.beside.clone(),
+            grpc: client.grpc,
         })
     };
     let none = Arc::default();
@@ -537,13 +538,15 @@ fn after<K: Hash + Eq + Clone, V: Reusable>(
     Arc::new(older.map_or_else(ReuseCache::default, |older| older.after()))
 }
 
-/// The network that a proxy is in, where gateways stand for what is in others. They take nothing but mutual TLS.
+/// The network that a proxy is in, where gateways stand for what is in others. They take nothing but mutual TLS, which programs
+/// with gRPC in them do not speak by endpoint.
 pub(super) fn network(
     snapshot: &Snapshot,
     proxy: &Proxy,
     client: &ClusterParameters,
 ) -> Option<Arc<str>> {
-    let uses_gateways = snapshot.replaces() && client.certificates == Certificates::Present;
+    let uses_gateways =
+        snapshot.replaces() && client.certificates == Certificates::Present && !client.grpc;
     uses_gateways.then(|| proxy.network.clone())
 }
 

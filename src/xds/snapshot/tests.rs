@@ -7,6 +7,7 @@ mod hostile_tenants;
 mod networks;
 mod partial;
 mod ports;
+mod proxyless;
 mod resource_cache;
 mod targets;
 mod variables;

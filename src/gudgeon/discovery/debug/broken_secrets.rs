@@ -15,7 +15,7 @@ pub(super) fn findings(
 ) -> Vec<(ObjectRef, Finding)> {
     let world = snapshot.world();
     let mut found = Vec::new();
-    for (key, cause) in &*hub.facts.broken_secrets() {
+    for (key, cause) in &hub.facts.broken_secrets() {
         let served = match world.credentials.contains_key(key) {
             _ if !is_of_replica => "replicas that have seen a good certificate of it serve that",
             true => "its last good certificate is served",

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::model::{Objects, Workload, WorkloadKey};
+use api::model::{Objects, Registry, Workload, WorkloadKey};
 use api::networking::{DestinationRule, Gateway};
+use sources::contribution::SourceId;
 use sources::kubernetes::{
     Cluster, FoundCredentials, WantedCredentials, WatchTiming, credentials as look_for,
 };
@@ -31,6 +32,10 @@ async fn follow(
     looking: PendingLookup,
 ) {
     let mut looking = Some(looking);
+    let source = SourceId {
+        registry: Registry::Kubernetes,
+        cluster: hub.options.settings.cluster.clone(),
+    };
     let mut snapshots = hub.current.watch();
     let mut last: Option<NamedSources> = None;
     let mut is_known = false;
@@ -42,7 +47,7 @@ async fn follow(
                     return;
                 }
                 let FoundCredentials { all, broken, .. } = found.borrow_and_update().clone();
-                hub.facts.set_broken_secrets(broken);
+                hub.facts.set_broken_secrets(&source, broken);
                 hub.update(|registries| registries.set_credentials(all));
             }
         }

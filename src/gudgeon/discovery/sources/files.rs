@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use api::model::Registry;
-use sources::catalogue::Message;
+use api::config::FindingList;
+use api::model::{CredentialKey, Registry};
+use sources::catalogue::{CoreKind, Message, Refused};
 use sources::contribution::{SourceId, SyncState};
 use sources::directory::{CoreOrigin, Files, Outcome};
 use tokio::sync::watch;
@@ -162,6 +163,9 @@ impl Directory {
     fn take(&mut self, outcome: Outcome) {
         self.log(&outcome);
         self.hub.facts.refuse(&self.id, outcome.refused());
+        let broken = outcome.report.refused.iter().filter_map(broken_secret);
+        let broken = Arc::new(broken.collect());
+        self.hub.facts.set_broken_secrets(&self.id, broken);
         let written = outcome.written.iter();
         let routes = written.filter(|one| {
             let is_read = api::config::unread_api(&one.api_version).is_none();
@@ -189,6 +193,17 @@ impl Directory {
         // The state comes after the objects: it may complete the first snapshot.
         self.hub.set_sync_state(&self.id, SyncState::Synced);
     }
+}
+
+/// A refused Secret, with the cause; `None`: an object of another kind.
+fn broken_secret(refused: &Refused) -> Option<(CredentialKey, Arc<str>)> {
+    if refused.id.core_kind() != Some(CoreKind::Secret) {
+        return None;
+    }
+    let (namespace, name) = refused.id.namespace_and_name();
+    let cause = FindingList(&refused.findings).to_string();
+    let cause = secrets::redact_text(&cause);
+    Some(((namespace.into(), name.into()), (*cause).into()))
 }
 
 #[cfg(test)]

@@ -183,6 +183,45 @@ async fn a_gateway_says_that_the_last_good_certificate_of_its_broken_secret_is_s
     });
 }
 
+/// A Secret of a file tells its Gateway, too, at which its owner looks, and not into the log.
+#[tokio::test]
+async fn a_broken_secret_of_a_file_is_told_at_the_gateway() {
+    let discovery = place().start();
+    let messages = || {
+        let rows = discovery.json("/debug/configz?kind=Gateway");
+        rows[0]["status"]["messages"].to_string()
+    };
+    let cause = "cannot use Secret demo/a: ";
+    assert!(!messages().contains(cause));
+    let write = |secret: String| {
+        let config = documents(&[GATEWAY.to_owned(), secret]);
+        discovery.place.write("config/edge.yaml", &config);
+    };
+    let good = secret("demo");
+    let (_, other_key) = Authority::new().client("spiffe://cluster.local/ns/demo/sa/a");
+    let (certificate, _) = good.split_once("  tls.key").unwrap();
+    let key: String = other_key
+        .lines()
+        .map(|line| format!("    {line}\n"))
+        .collect();
+    let mismatched = format!("{certificate}  tls.key: |\n{key}");
+    let head = "apiVersion: v1\nkind: Secret\nmetadata: {name: a, namespace: demo}\n";
+    let without_certificate = format!("{head}data: {{tls.crt: eA==, tls.key: eA==}}\n");
+    let malformed = format!("{head}data: {{tls.crt: '!!', tls.key: '!!'}}\n");
+    for broken in [mismatched, without_certificate, malformed] {
+        write(broken);
+        until("the cause", || {
+            let messages = messages();
+            messages.contains(cause).then(|| {
+                let served = "its last good certificate is served";
+                assert!(messages.contains(served), "{messages}");
+            })
+        });
+        write(good.clone());
+        until("its end", || (!messages().contains(cause)).then_some(()));
+    }
+}
+
 #[tokio::test]
 async fn local_routers_alone_receive_the_secrets_of_their_namespace() {
     let discovery = place().start();

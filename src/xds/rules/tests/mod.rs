@@ -17,6 +17,7 @@ mod custom;
 mod delegates;
 mod envoy_filters;
 mod gateways;
+mod grpc_matches;
 mod health;
 mod idle_policies;
 mod idle_routes;

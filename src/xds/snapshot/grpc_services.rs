@@ -1,0 +1,155 @@
+//! Services that programs with gRPC in them ask for: what such a program does not do, and an Envoy would (discovery.md §10.7).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::model::{Endpoint, EndpointAddress, Health, Locality, Resolution, Service, ServiceKey};
+
+use super::{Conflict, Snapshot};
+use crate::common::conflict::{Conflicts, REJECTED_CONFIG};
+use crate::resources::proxy::Proxy;
+
+/// Programs that are remembered of one service: the first ones by their ids.
+const MOST_OF_SERVICE: usize = 100;
+
+/// A service, and the network of those who ask for it.
+type ServiceFromNetwork = (ServiceKey, Arc<str>);
+
+/// Services with the programs that ask for them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GrpcServices(BTreeMap<ServiceFromNetwork, BTreeSet<Arc<str>>>);
+
+impl GrpcServices {
+    pub(super) fn add(&mut self, service: &ServiceKey, proxy: &Proxy) {
+        let place = (service.clone(), proxy.network.clone());
+        self.unite(place, [proxy.node.id.clone()].into());
+    }
+
+    fn unite(&mut self, place: ServiceFromNetwork, proxies: BTreeSet<Arc<str>>) {
+        let known = self.0.entry(place).or_default();
+        known.extend(proxies);
+        while known.len() > MOST_OF_SERVICE {
+            known.pop_last();
+        }
+    }
+
+    /// Adds those of an earlier snapshot with the programs of which `is_unaffected` is true.
+    pub(super) fn take_over(&mut self, earlier: Self, is_unaffected: impl Fn(&str) -> bool) {
+        for (place, mut proxies) in earlier.0 {
+            proxies.retain(|proxy| is_unaffected(proxy));
+            if !proxies.is_empty() {
+                self.unite(place, proxies);
+            }
+        }
+    }
+
+    /// Says what these programs do not do, by the endpoints that there are now.
+    pub(super) fn conflicts(&self, snapshot: &Snapshot) -> Vec<Conflict> {
+        let mut conflicts = Conflicts::default();
+        for ((key, network), proxies) in &self.0 {
+            let service = snapshot.world.services.get(key);
+            let (Some(service), Some(proxy)) = (service, proxies.first()) else {
+                continue;
+            };
+            for message in messages(snapshot, service, network) {
+                let conflict = Conflict::new(REJECTED_CONFIG, &*key.hostname, message);
+                conflicts.add(0, conflict.of_service(key).of(proxy));
+            }
+        }
+        conflicts.finish()
+    }
+}
+
+/// Endpoints of one service for which one thing holds.
+#[derive(Default)]
+struct Concerned {
+    first: Option<(EndpointAddress, u16)>,
+    count: usize,
+}
+
+impl Concerned {
+    fn add(&mut self, endpoint: &Endpoint) {
+        let place = || (endpoint.address.clone(), endpoint.port);
+        self.first.get_or_insert_with(place);
+        self.count += 1;
+    }
+
+    /// `None`: there are none.
+    fn message(&self, service: &ServiceKey, what_holds: &str) -> Option<String> {
+        let (address, port) = self.first.as_ref()?;
+        let more = match self.count {
+            0 | 1 => String::new(),
+            count => format!(", and {} more", count - 1),
+        };
+        let (namespace, hostname) = (&service.namespace, &service.hostname);
+        Some(format!(
+            "the endpoint {address}, port {port}{more}, of {namespace}/{hostname} {what_holds}"
+        ))
+    }
+}
+
+fn messages(snapshot: &Snapshot, service: &Service, network: &str) -> Vec<String> {
+    let world = &snapshot.world;
+    let key = &service.key;
+    if world.endpoints_of(key).next().is_none() {
+        return without_endpoints(service).into_iter().collect();
+    }
+    let uses_gateways = snapshot.replaces() && snapshot.has_tls(key);
+    let (mut unresolved, mut sockets) = (Concerned::default(), Concerned::default());
+    let (mut repeats, mut remote) = (Concerned::default(), Concerned::default());
+    let mut known: BTreeMap<(&EndpointAddress, u16, &str), &Locality> = BTreeMap::new();
+    let served = world.endpoints_of(key);
+    let served =
+        served.filter(|(_, endpoint)| endpoint.weight > 0 && endpoint.health != Health::NotReady);
+    for (cluster, endpoint) in served {
+        match &endpoint.address {
+            EndpointAddress::Pipe(_) => sockets.add(endpoint),
+            EndpointAddress::Name(_) => unresolved.add(endpoint),
+            EndpointAddress::Ip(_) => {
+                let place = (&endpoint.address, endpoint.port, &*endpoint.port_name);
+                let first = *known.entry(place).or_insert(&endpoint.locality);
+                if *first != endpoint.locality {
+                    repeats.add(endpoint);
+                }
+                let other = snapshot.network_of(cluster, endpoint);
+                if uses_gateways && other != network && snapshot.base.networks.has_gateway(other) {
+                    remote.add(endpoint);
+                }
+            }
+        }
+    }
+    let all = [
+        unresolved.message(
+            key,
+            "is left out for clients with gRPC in them, which are given addresses alone, and no names to resolve",
+        ),
+        sockets.message(
+            key,
+            "is left out for clients with gRPC in them: they call no sockets of files",
+        ),
+        repeats.message(
+            key,
+            "is there in another locality, too: clients with gRPC in them are given it in the first one alone",
+        ),
+        remote.message(
+            key,
+            "is called without its network's gateway by clients with gRPC in them: they speak no mutual TLS to gateways",
+        ),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// `None`: a service that may have endpoints at any time.
+fn without_endpoints(service: &Service) -> Option<String> {
+    let resolution = match service.resolution {
+        _ if !service.selector.is_empty() => return None,
+        Resolution::Static => return None,
+        Resolution::None => "NONE",
+        Resolution::Dns | Resolution::DnsRoundRobin => "by DNS",
+    };
+    let (namespace, hostname) = (&service.key.namespace, &service.key.hostname);
+    Some(format!(
+        "calls of clients with gRPC in them to {namespace}/{hostname} fail: its resolution is {resolution} and it has no endpoints, \
+         of which such clients are given addresses alone"
+    ))
+}
