@@ -96,7 +96,7 @@ fn a_link_is_the_original_program() {
 /// The reconciler of the webhook logged the same cause, and that it would try again.
 #[test]
 fn a_kubeconfig_that_cannot_be_used_is_one_line() {
-    let ended = crate::place::run(&[
+    let ended = run(&[
         "galley",
         "--kubeconfig=/none/at/all",
         "--selfSigned",
