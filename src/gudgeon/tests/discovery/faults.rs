@@ -188,7 +188,7 @@ async fn a_refused_object_stands_in_configz_beside_the_version_that_is_served() 
     };
     let source = rows()[0][1].clone();
     let served = json!(["a", source, true, false]);
-    assert_eq!(rows(), [served.clone()]);
+    assert_eq!(rows(), std::slice::from_ref(&served));
     // One that was good before, and one that never was.
     let changed = vec![breaks("demo/a"), breaks("demo/b")];
     let answer = source_stream.say(ENTRIES, changed).await;
