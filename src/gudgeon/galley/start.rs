@@ -72,10 +72,6 @@ impl Role for Galley {
         let mut loops = JoinSet::new();
         on_demand(&mut loops)?;
         let options = GalleyOptions::new(flags, shared)?;
-        if let From::Cluster(access) = &options.from {
-            // Its failure ends the role, so it comes before the reconciler, which would log the same and try again.
-            ClusterSource::connect(shared, access).await?;
-        }
         let readiness = Arc::new(Readiness::new());
         let mut registry = Registry::default();
         let metrics = Arc::new(GalleyMetrics::new(&mut registry));

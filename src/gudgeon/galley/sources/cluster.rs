@@ -28,16 +28,6 @@ pub(crate) struct ClusterSource {
 }
 
 impl ClusterSource {
-    /// Makes the client of the cluster.
-    ///
-    /// # Errors
-    /// No client can be built.
-    pub(crate) async fn connect(shared: &Shared, access: &Access) -> Result<Cluster, Failure> {
-        shared.cluster(access).await.map_err(|cause| {
-            Failure::config(format!("cannot read configuration from a cluster: {cause}"))
-        })
-    }
-
     /// # Errors
     /// No client of the cluster can be built.
     pub(crate) async fn new(
@@ -46,8 +36,11 @@ impl ClusterSource {
         settings: WatchSettings,
         engine: Arc<GalleyEngine>,
     ) -> Result<Self, Failure> {
+        let cluster = shared.cluster(access).await.map_err(|cause| {
+            Failure::config(format!("cannot read configuration from a cluster: {cause}"))
+        })?;
         Ok(Self {
-            cluster: Self::connect(shared, access).await?,
+            cluster,
             settings,
             last_report: LastReport::default(),
             synced: false,
