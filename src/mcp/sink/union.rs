@@ -182,11 +182,14 @@ impl<T> SourceUnion<T> {
                 None => false,
             });
         }
-        for names in self.removed_by.values_mut() {
-            names.retain(|_, removed| {
+        let sources = &self.sources;
+        for (collection, names) in &mut self.removed_by {
+            names.retain(|name, removed| {
                 let places = removed.iter().filter_map(|source| place_of(*source));
                 *removed = places.collect();
-                !removed.is_empty()
+                let mut sources = sources.iter();
+                let is_anywhere = sources.any(|given| get(given, collection, name).is_some());
+                !removed.is_empty() && is_anywhere
             });
         }
         // New sources are empty, so only names from before can change.
@@ -306,10 +309,28 @@ mod tests {
         assert_eq!(text(&union.replace(&[])), "-x");
     }
 
+    #[test]
+    fn a_removal_is_forgotten_with_the_last_source_that_has_the_object() {
+        let mut union = union_of(3, Precedence::LastChange);
+        for source in 0..3 {
+            union.apply(source, &changes(&[("x", 0), ("y", 0)], &[]));
+        }
+        union.apply(1, &changes(&[], &["x", "y"]));
+        union.apply(2, &changes(&[], &["x"]));
+        assert_eq!(text(&union.replace(&[None, Some(1), Some(2)])), "-x y=0");
+        union.apply(0, &changes(&[("x", 1), ("y", 1)], &[]));
+        // The first list of `x` is no change, and `y` is one that was there all the time.
+        assert_eq!(
+            text(&union.apply(1, &changes(&[("x", 2), ("y", 2)], &[]))),
+            "y=2"
+        );
+        assert_eq!(union.get("a", "x").map(|object| **object), Some(1));
+    }
+
     proptest! {
         #[test]
         fn changes_add_up_to_what_counts(
-            script in prop::collection::vec((0..3_usize, 0..4_u8, prop::option::of(any::<u8>())), 0..60),
+            scripts in prop::array::uniform2(prop::collection::vec((0..3_usize, 0..4_u8, prop::option::of(any::<u8>())), 0..60)),
             with in prop::collection::vec(prop::option::of(0..3_usize), 0..4),
             is_of_replicas in any::<bool>(),
         ) {
@@ -327,38 +348,41 @@ mod tests {
                     };
                 }
             };
-            for (source, name, object) in script {
-                let name = name.to_string();
-                let removed = removed_by.entry(name.clone()).or_default();
-                let change = match object {
-                    Some(object) => changes(&[(&name, object)], &[]),
-                    None => changes(&[], &[&name]),
-                };
-                match object {
-                    Some(object) => {
-                        let old = model[source].insert(name.clone(), object);
-                        if (removed.remove(&source) || old.is_some()) && is_of_replicas {
-                            changed_by.insert(name, source);
-                        }
-                    }
-                    None => {
-                        if model[source].remove(&name).is_some() {
-                            removed.insert(source);
-                        }
-                        if model.iter().all(|given| !given.contains_key(&name)) {
-                            removed.clear();
-                        }
-                        if changed_by.get(&name) == Some(&source) {
-                            changed_by.remove(&name);
-                        }
-                    }
-                }
-                take(&mut seen, union.apply(source, &change));
-            }
             let mut with = with;
             let mut known = BTreeSet::new();
             with.retain(|place| place.is_none_or(|place| known.insert(place)));
-            for step in 0..2 {
+            for (step, script) in scripts.into_iter().enumerate() {
+                for (source, name, object) in script {
+                    if source >= model.len() {
+                        continue;
+                    }
+                    let name = name.to_string();
+                    let removed = removed_by.entry(name.clone()).or_default();
+                    let change = match object {
+                        Some(object) => changes(&[(&name, object)], &[]),
+                        None => changes(&[], &[&name]),
+                    };
+                    match object {
+                        Some(object) => {
+                            let old = model[source].insert(name.clone(), object);
+                            if (removed.remove(&source) || old.is_some()) && is_of_replicas {
+                                changed_by.insert(name, source);
+                            }
+                        }
+                        None => {
+                            if model[source].remove(&name).is_some() {
+                                removed.insert(source);
+                            }
+                            if model.iter().all(|given| !given.contains_key(&name)) {
+                                removed.clear();
+                            }
+                            if changed_by.get(&name) == Some(&source) {
+                                changed_by.remove(&name);
+                            }
+                        }
+                    }
+                    take(&mut seen, union.apply(source, &change));
+                }
                 let mut want = BTreeMap::new();
                 for given in model.iter().rev() {
                     want.extend(given.iter().map(|(name, object)| (name.clone(), *object)));
@@ -373,6 +397,11 @@ mod tests {
                     let moved = changed_by.iter().filter_map(|(name, old)| Some((name.clone(), place_of(old)?)));
                     changed_by = moved.collect();
                     model = with.iter().map(|place| place.map_or_else(BTreeMap::new, |place| model[place].clone())).collect();
+                    for (name, removed) in &mut removed_by {
+                        let is_anywhere = model.iter().any(|given| given.contains_key(name));
+                        let places = removed.iter().filter_map(place_of);
+                        *removed = places.filter(|_| is_anywhere).collect();
+                    }
                     take(&mut seen, union.replace(&with));
                 }
             }

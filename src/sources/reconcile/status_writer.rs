@@ -325,9 +325,11 @@ impl StatusWriter {
         let asked = self.cluster.exchange(&action, REQUEST);
         match asked.json::<serde::de::IgnoredAny>(request).await {
             Ok(_) => Ok(WriteOutcome::UpToDate),
-            // The server has the same words for an object that is gone.
+            // The server has the same words for an object that is gone, and there may be a new one of its name.
             Err(failure) if failure.is_not_found() => match self.current(served, key).await {
-                Ok(page) if page.first().is_some() => Ok(WriteOutcome::WithoutStatus),
+                Ok(page) if page.first().is_some_and(|now| now.uid() == current.uid()) => {
+                    Ok(WriteOutcome::WithoutStatus)
+                }
                 Ok(_) | Err(_) => Err(failure),
             },
             Err(failure) => Err(failure),

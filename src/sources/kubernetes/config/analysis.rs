@@ -27,6 +27,7 @@ const TRIES: usize = 5;
 pub(super) struct MergePatch {
     resource: Resource,
     key: Key,
+    uid: Box<str>,
     /// The length and the hash of the content that the messages are about.
     content: (usize, u64),
     version: Box<str>,
@@ -83,6 +84,7 @@ impl MergePatch {
         (!status.is_empty()).then(|| Self {
             resource,
             key: key.clone(),
+            uid: object.uid.clone(),
             content: object.content,
             version: object.version.clone(),
             messages,
@@ -138,10 +140,11 @@ impl MergePatch {
             match answer {
                 Ok(_) => return Ok(MergeOutcome::Settled),
                 Err(failure) if failure.code() == Some(409) => conflict = Some(failure),
-                // The server has the same words for an object that is gone.
+                // The server has the same words for an object that is gone, and there may be a new one of its name.
                 Err(failure) if failure.is_not_found() => {
                     return match self.current(cluster).await {
-                        Ok(_) => Ok(MergeOutcome::WithoutStatus),
+                        Ok(now) if now.uid == self.uid => Ok(MergeOutcome::WithoutStatus),
+                        Ok(_) => Ok(MergeOutcome::Settled),
                         Err(_) => Err(failure),
                     };
                 }
@@ -156,6 +159,8 @@ impl MergePatch {
             if self.status.is_empty() {
                 return Ok(MergeOutcome::Settled);
             }
+            // A new object of the same content may be there.
+            self.uid = now.uid;
             self.version = now.version;
         }
         conflict.map_or(Ok(MergeOutcome::Settled), Err)

@@ -559,6 +559,35 @@ async fn a_kind_without_a_status_subresource_is_asked_for_it_once() {
     assert_eq!(fake.count("patch"), 1, "{:?}", fake.log());
 }
 
+/// A tenant that made its own object anew used to stop the writes of all.
+#[tokio::test]
+async fn an_object_made_anew_says_nothing_of_its_kind() {
+    fn make(fake: &Fake, name: &str, uid: &str) {
+        let mut broken = service(name, "x");
+        broken["metadata"]["uid"] = json!(uid);
+        broken["spec"]["htp"] = json!([]);
+        fake.put_in(VIRTUAL_SERVICES, broken);
+    }
+    let fake = fake().await;
+    make(&fake, "a", "first");
+    // It is gone when it is patched, and there again when it is looked for.
+    let delete = Fault::Meanwhile(|fake| {
+        fake.delete_in(VIRTUAL_SERVICES, "n/a");
+        fake.fail("get", &[Fault::Meanwhile(|fake| make(fake, "a", "second"))]);
+    });
+    fake.fail("patch", &[delete]);
+    let mut play = Play::analysis(&fake);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while fake.count("patch") < 2 {
+        assert!(Instant::now() < deadline, "{:?}", fake.log());
+        let _heard = timeout(Duration::from_millis(5), play.server.changed()).await;
+    }
+    play.until_written(&fake, "n/a", &said_of_htp()).await;
+    make(&fake, "b", "b");
+    play.until_written(&fake, "n/b", &said_of_htp()).await;
+    assert_eq!(fake.count("get n/a"), 1, "{:?}", fake.log());
+}
+
 /// The writer used to sleep until the failed write was due again.
 #[tokio::test]
 async fn a_failing_status_delays_no_other() {

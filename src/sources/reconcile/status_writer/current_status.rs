@@ -56,6 +56,7 @@ pub(super) struct CurrentStatus {
 struct ObjectMeta {
     name: String,
     namespace: String,
+    uid: String,
     generation: i64,
     resource_version: String,
     managed_fields: Vec<Manager>,
@@ -81,6 +82,10 @@ impl Manager {
 impl CurrentStatus {
     pub(super) const fn generation(&self) -> i64 {
         self.metadata.generation
+    }
+
+    pub(super) const fn uid(&self) -> &str {
+        self.metadata.uid.as_str()
     }
 
     /// Returns true if messages of this program are there; it leaves an empty list.

@@ -297,6 +297,33 @@ async fn a_kind_without_a_status_subresource_is_asked_for_it_once() {
     assert_eq!(writing.writes_of("other/a"), 0);
 }
 
+/// A tenant that made its own object anew used to stop the writes of all.
+#[tokio::test]
+async fn an_object_made_anew_says_nothing_of_its_kind() {
+    fn make(fake: &Fake, uid: &str) {
+        let metadata = json!({"name": "a", "namespace": "n", "uid": uid, "generation": 1});
+        fake.put_in(SERVICES, json!({"metadata": metadata, "spec": {}}));
+    }
+    let fake = fake().await;
+    make(&fake, "first");
+    let writing = Writing::start(fake, &[]);
+    writing.settled(&[]).await;
+    let delete = Fault::Meanwhile(|fake| fake.delete_in(SERVICES, "n/a"));
+    writing.fake.fail("patch", &[delete]);
+    // The first list is before the write, and the second one after it.
+    let make_anew = Fault::Meanwhile(|fake| make(fake, "second"));
+    let faults = [Fault::Meanwhile(|_| ()), make_anew];
+    writing.fake.fail("list", &faults);
+    writing.tell(&[(SERVICES, "a", 1, &["x"])]);
+    writing
+        .asked("the first write", || writing.writes_of("a") == 1)
+        .await;
+    put(&writing.fake, SERVICES, "other/b", 1);
+    writing.tell(&[(SERVICES, "a", 2, &["x"]), (SERVICES, "other/b", 1, &["x"])]);
+    writing.until(SERVICES, "other/b", "1:x").await;
+    writing.until(SERVICES, "a", "1:x").await;
+}
+
 #[tokio::test]
 async fn malformed_statuses_of_others_hold_up_no_write() {
     let fake = fake().await;
