@@ -279,6 +279,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "template",
                     "value",
                     "yaml",
+                    "yaml_safe",
                 ],
             ),
             ("describe", &["config", "template"]),
