@@ -63,7 +63,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("security", &[]),
             ("size", &[]),
             ("text", &[]),
-            ("url", &["text"]),
+            ("url", &[]),
             ("version", &[]),
             ("well_known", &[]),
             ("finding", &["text", "url"]),
