@@ -4,27 +4,36 @@ use std::borrow::Cow;
 
 /// The text in place of user and password.
 const REDACTED: &str = "…";
-/// Bytes of a URL in which a password may go on. Chosen: a text with many beginnings of URLs is read in time.
-const LONGEST: usize = 512;
-/// Characters that end the authority of a URL: those of RFC 3986, and those that end a URL within a text.
-const ENDS: [char; 5] = ['/', '?', '#', '"', ' '];
+/// Characters that end a URL within a text.
+const BETWEEN: [char; 2] = ['"', ' '];
 
 /// Returns the text without the user and the password of any URL in it (RFC 3986, 3.2.1). Where a password has an unescaped
 /// slash, the text up to the last `@` of the URL is redacted.
 #[must_use]
 pub fn without_credentials(text: &str) -> Cow<'_, str> {
-    let Some((before, after)) = text.split_once("://") else {
+    if !text.contains("://") {
+        return Cow::Borrowed(text);
+    }
+    let runs = text.split_inclusive(BETWEEN);
+    Cow::Owned(runs.map(value_without_credentials).collect())
+}
+
+/// The same of a text that is one value: a password goes on behind blanks and quotes, for which the URL may be refused.
+#[must_use]
+pub fn value_without_credentials(text: &str) -> Cow<'_, str> {
+    let Some((before, mut rest)) = text.split_once("://") else {
         return Cow::Borrowed(text);
     };
     let mut out = format!("{before}://");
-    let mut rest = after;
+    // The last one: a password may have unescaped ones. It is sought once, so that many beginnings of URLs take linear time.
+    let last = text.rfind('@').map_or(0, |at| at + 1);
     loop {
-        let begin = rest.len() - after_user(rest).len();
-        if begin > 0 {
+        let user_end = last.saturating_sub(text.len() - rest.len());
+        if user_end > 0 && has_user(rest) {
             out.push_str(REDACTED);
             out.push('@');
+            rest = rest.get(user_end..).unwrap_or_default();
         }
-        rest = rest.get(begin..).unwrap_or_default();
         let Some((inner, next)) = rest.split_once("://") else {
             break;
         };
@@ -36,23 +45,14 @@ pub fn without_credentials(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns the host and the rest.
-fn after_user(rest: &str) -> &str {
-    let url = crate::text::cut(rest, LONGEST);
-    let url = url
-        .find(['"', ' '])
-        .map_or(url, |end| crate::text::cut(url, end));
-    let authority = url.find(ENDS).map_or(url, |end| crate::text::cut(url, end));
+/// Returns true if a URL's authority has a user, or a password that is cut by an unescaped slash.
+fn has_user(rest: &str) -> bool {
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     // A host has nothing behind its colon but a port: this is a password that is not escaped.
     let port = authority.rsplit_once(':').map(|(_, port)| port);
     let is_number = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let is_port = |port: &str| port.ends_with(']') || is_number(port);
-    if port.is_none_or(is_port) && !authority.contains('@') {
-        return rest;
-    }
-    // The last one: a password may have unescaped ones.
-    let end = url.rfind('@').map_or(0, |at| at + 1);
-    rest.get(end..).unwrap_or_default()
+    authority.contains('@') || !port.is_none_or(is_port)
 }
 
 #[cfg(test)]
@@ -86,12 +86,32 @@ mod tests {
         ] {
             assert_eq!(without_credentials(text), redacted);
         }
+        let long = format!("no \"https://me:{}@c/x\"", "s".repeat(9000));
+        assert_eq!(without_credentials(&long), "no \"https://…@c/x\"");
+    }
+
+    #[test]
+    fn a_value_has_one_password_with_blanks_and_quotes() {
+        for (text, redacted) in [
+            ("a@b c", "a@b c"),
+            ("https://c:443/a b@c", "https://c:443/a b@c"),
+            ("https://me:pass word@c/x", "https://…@c/x"),
+            ("https://me:pass\"word@c/x", "https://…@c/x"),
+            ("https://me:pa/ss wo\"rd@c/x", "https://…@c/x"),
+            ("https://me:a b://c@d/x", "https://…@d/x"),
+        ] {
+            assert_eq!(value_without_credentials(text), redacted);
+        }
     }
 
     #[test]
     fn many_beginnings_are_read_in_time() {
         let text = "://a:b/".repeat(100_000);
         assert_eq!(without_credentials(&text), text);
+        let mut all = format!("{text}@c{text}");
+        assert_eq!(without_credentials(&all), format!("://…@c{text}"));
+        all.push(' ');
+        assert_eq!(without_credentials(&all), format!("://…@c{text} "));
     }
 
     proptest! {
@@ -99,6 +119,8 @@ mod tests {
         fn no_text_is_too_much(text in "[a-z:/@?# \"…]{0,40}") {
             let redacted = without_credentials(&text);
             prop_assert_eq!(without_credentials(&redacted).into_owned(), redacted.into_owned());
+            let redacted = value_without_credentials(&text);
+            prop_assert_eq!(value_without_credentials(&redacted).into_owned(), redacted.into_owned());
         }
 
         #[test]

@@ -18,7 +18,7 @@ use crate::render_cache::RenderCache;
 use crate::template::{Delimiters, Dialect, Template, version};
 use crate::template_set::TemplateSet;
 use crate::value::of_json;
-use crate::yaml;
+use crate::{yaml, yaml_safe};
 
 /// The way in which a template's output is applied to the pod.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Configuration {
     ) -> Result<(Self, Vec<String>), ConfigurationError> {
         let mut warnings = Vec::new();
         let (mesh, mesh_value) = mesh(sources.mesh, &mut warnings)?;
-        let proxy = Arc::new(usual_proxy(&mesh, sources.mesh)?);
+        let proxy = Arc::new(usual_proxy(&mesh, sources.mesh, &mut warnings)?);
         let values_json = values(sources.values)?;
         let broken = |cause: String| ConfigurationError {
             source: Source::Config,
@@ -255,7 +255,11 @@ fn mesh(
 }
 
 /// Returns the proxy of pods without a `ProxyConfig` of their own; `text` is the mesh configuration's source.
-fn usual_proxy(mesh: &MeshConfig, text: Option<&str>) -> Result<Proxy, ConfigurationError> {
+fn usual_proxy(
+    mesh: &MeshConfig,
+    text: Option<&str>,
+    warnings: &mut Vec<String>,
+) -> Result<Proxy, ConfigurationError> {
     let broken = |error: api::mesh::Invalid| ConfigurationError {
         source: Source::Mesh,
         cause: error.to_string(),
@@ -264,6 +268,8 @@ fn usual_proxy(mesh: &MeshConfig, text: Option<&str>) -> Result<Proxy, Configura
     let config = config.unwrap_or_else(api::mesh::proxy_defaults);
     let written = text.map(api::mesh::written_defaults).transpose();
     let written = written.map_err(broken)?.unwrap_or_default();
+    let newer = yaml_safe::newer_variables(&written);
+    warnings.extend(newer.map(|warning| format!("mesh configuration: defaultConfig.{warning}")));
     data::proxy_config(config, written).map_err(broken)
 }
 
@@ -643,6 +649,25 @@ mod tests {
         assert_eq!(load("policy: disabled").unwrap().1, Vec::<String>::new());
         let built_in = Configuration::load(Sources::default(), Parameters::default());
         assert_eq!(built_in.unwrap().1, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_variable_for_newer_servers_is_a_warning() {
+        for (name, servers) in [("1A", "API servers before 1.32"), ("a=b", "API servers")] {
+            let mesh = format!("defaultConfig: {{proxyMetadata: {{A: b, {name}: c}}}}");
+            let sources = Sources {
+                mesh: Some(&mesh),
+                ..Sources::default()
+            };
+            let (_, warnings) = Configuration::load(sources, Parameters::default()).unwrap();
+            let [warning] = warnings.as_slice() else {
+                panic!("{warnings:?}");
+            };
+            let wanted = format!(
+                "mesh configuration: defaultConfig.proxyMetadata: {servers} refuse the variable {name:?} "
+            );
+            assert!(warning.starts_with(&wanted), "{warning}");
+        }
     }
 
     #[test]

@@ -69,8 +69,10 @@ impl Configuration {
         // Longer ones are refused for their length below.
         let text = text.filter(|text| text.len() <= annotations::MAX_BYTES);
         let proxy = text.map(|text| {
-            let parsed = self.parse_proxy(text)?;
+            let mut parsed = self.parse_proxy(text)?;
             yaml_safe::proxy_config(&parsed.written)?;
+            let newer = yaml_safe::newer_variables(&parsed.written);
+            parsed.warnings.extend(newer);
             self.pod_proxy(parsed)
         });
         let (proxy, result) = match proxy.transpose() {

@@ -186,8 +186,10 @@ fn entries<'a>(written: &'a Map<String, Value>, trail: &mut Vec<&'a str>) -> Res
             trail,
             is_free(trail.get(..trail.len() - 1).unwrap_or_default()),
         )?;
-        if let [PROXY_METADATA, name] = trail[..] {
-            variable_name(name)?;
+        if trail[..] == [PROXY_METADATA, ""] {
+            return Err(format!(
+                "{PROXY_METADATA}: want names of variables, got \"\""
+            ));
         }
         string(value, trail)?;
         trail.pop();
@@ -198,21 +200,29 @@ fn entries<'a>(written: &'a Map<String, Value>, trail: &mut Vec<&'a str>) -> Res
 /// The map of a ProxyConfig whose entries are variables of the proxy.
 const PROXY_METADATA: &str = "proxyMetadata";
 
-/// Checks a variable's name by the rule of all API servers. Since 1.32 they take others, which no shell knows.
-fn variable_name(name: &str) -> Result<(), String> {
+/// Returns a warning if variables have names that only newer API servers take, or none: newer ones want printable ASCII without `=`.
+pub(crate) fn newer_variables(written: &Map<String, Value>) -> Option<String> {
+    let variables = written.get(PROXY_METADATA)?.as_object()?;
+    let name = variables.keys().find(|name| !is_variable_name(name))?;
+    let is_taken = |letter| matches!(letter, b' '..=b'~') && letter != b'=';
+    let servers = match !name.is_empty() && name.bytes().all(is_taken) {
+        true => "API servers before 1.32",
+        false => "API servers",
+    };
+    let excerpt = first_letters(name, MAX_SHOWN);
+    Some(format!(
+        "{PROXY_METADATA}: {servers} refuse the variable {excerpt:?} (want letters, digits and . _ - with no digit first)"
+    ))
+}
+
+/// The rule of all API servers.
+fn is_variable_name(name: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
-    let is_name = !name.is_empty()
+    !name.is_empty()
         && !name.starts_with(|first: char| first.is_ascii_digit())
         && name != "."
         && !name.starts_with("..")
-        && name.chars().all(is_letter);
-    if is_name {
-        return Ok(());
-    }
-    let excerpt = first_letters(name, MAX_SHOWN);
-    Err(format!(
-        "{PROXY_METADATA}: want names of variables (letters, digits and . _ - with no digit first), got {excerpt:?}"
-    ))
+        && name.chars().all(is_letter)
 }
 
 fn string<'a>(value: &'a Value, trail: &mut Vec<&'a str>) -> Result<(), String> {
@@ -347,14 +357,22 @@ mod tests {
     fn keys_of_proxy_metadata_are_names_of_variables() {
         let check = |name: &str| {
             let written = json!({"proxyMetadata": {"A": "b", name: "x"}});
-            proxy_config(written.as_object().unwrap())
+            let written = written.as_object().unwrap();
+            proxy_config(written).map(|()| newer_variables(written))
         };
         for name in ["ISTIO_META_X", "_", "-a", ".a", "a.b-c_1"] {
-            assert_eq!(check(name), Ok(()), "{name}");
+            assert_eq!(check(name), Ok(None), "{name}");
         }
-        for name in ["", "1A", ".", "..", "..a", "a/b", "a:b", "a@b"] {
-            let cause = "proxyMetadata: want names of variables (letters, digits and . _ - with no digit first), got";
-            assert_eq!(check(name), Err(format!("{cause} {name:?}")), "{name}");
+        for name in ["1A", ".", "..", "..a", "a/b", "a:b", "a@b"] {
+            let warning = format!(
+                "proxyMetadata: API servers before 1.32 refuse the variable {name:?} (want letters, digits and . _ - with no digit first)"
+            );
+            assert_eq!(check(name), Ok(Some(warning)), "{name}");
+        }
+        let empty = "proxyMetadata: want names of variables, got \"\"";
+        assert_eq!(check(""), Err(empty.to_owned()));
+        for name in ["a=b", "é", "a\u{7f}"] {
+            assert!(check(name).is_err(), "{name}");
         }
     }
 
