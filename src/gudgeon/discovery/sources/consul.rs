@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::url::without_credentials;
+use api::url::value_without_credentials;
 use sources::consul::{Address, Consul, ConsulUpdate, Token};
 use sources::contribution::SyncState;
 use tokio::sync::watch;
@@ -23,7 +23,7 @@ pub(super) fn start(
 ) -> Result<(), Failure> {
     let url = flags.consul_server_url.as_deref().unwrap_or_default();
     let address: Address = url.parse().map_err(|cause| {
-        let url = without_credentials(url);
+        let url = value_without_credentials(url);
         Failure::config(format!("cannot use --consulserverURL {url:?}: {cause}"))
     })?;
     let token = match std::env::var_os("CONSUL_HTTP_TOKEN") {

@@ -7,7 +7,7 @@ use api::config::collections::SYNTHETIC;
 use api::istio::mesh::v1alpha1::{ConfigSource, Resource};
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
-use api::url::without_credentials;
+use api::url::value_without_credentials;
 use tracing::warn;
 
 use super::{SERVICES, SourceName};
@@ -53,7 +53,7 @@ pub(super) fn named(source: &ConfigSource, received: usize) -> Result<SourceName
         }
         Some(_) => Err(format!(
             "{:?}: want fs:///DIRECTORY",
-            without_credentials(&source.address)
+            value_without_credentials(&source.address)
         )),
         None => parse(source, received).map(SourceName::Dialled),
     }
@@ -93,7 +93,7 @@ pub(super) fn collections() -> Vec<String> {
 
 fn parse(source: &ConfigSource, received: usize) -> Result<WantedSource, String> {
     let address = source.address.as_str();
-    let wrong = |cause: &str| format!("{:?}: {cause}", without_credentials(address));
+    let wrong = |cause: &str| format!("{:?}: {cause}", value_without_credentials(address));
     let (scheme, rest) = address.split_once("://").unwrap_or(("mcp", address));
     let place = match scheme {
         "unix" if rest.starts_with('/') => Some(DialAddress::Unix(PathBuf::from(rest))),
