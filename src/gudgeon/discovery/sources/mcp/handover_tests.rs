@@ -11,9 +11,11 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::super::Sources;
 use super::{McpSources, start};
 use crate::discovery::hub::Hub;
-use crate::discovery::testing::{flags, hub, large_contribution, memory_of};
+use crate::discovery::testing::{flags, hub, hub_of, large_contribution, memory_of};
+use crate::shared::Shared;
 
 /// Sources beside rules of one's own, in a mesh whose updates wait: nothing applies them yet.
 struct Handover {
@@ -40,6 +42,13 @@ async fn until(is_there: impl Fn() -> bool) {
 }
 
 impl Handover {
+    /// Own rules of a cluster.
+    fn of_cluster() -> Self {
+        let this = Self::new(&[]);
+        drop(this.sources.own.of_clusters());
+        this
+    }
+
     /// Own rules of a directory.
     fn of_directory() -> Self {
         Self::new(&["--configDir", "/own"])
@@ -48,6 +57,10 @@ impl Handover {
     fn new(own: &[&str]) -> Self {
         let (mut loops, hub) = (JoinSet::new(), hub());
         let sources = start(None, &flags(own), &hub, &mut loops).unwrap();
+        Self::with(hub, sources, loops)
+    }
+
+    fn with(hub: Arc<Hub>, sources: Arc<McpSources>, loops: JoinSet<()>) -> Self {
         let this = Self {
             hub,
             sources,
@@ -133,7 +146,7 @@ async fn rules_of_sources_take_their_place_behind_the_updates_that_wait() {
 /// A moment without rules lets in whatever they deny: it lasted as long as the update with those of the clusters took.
 #[tokio::test]
 async fn rules_of_sources_go_behind_those_of_clusters() {
-    let mut handover = Handover::new(&[]);
+    let mut handover = Handover::of_cluster();
     handover.name_folder();
     handover.until_theirs_count().await;
     handover.write("more");
@@ -151,10 +164,24 @@ async fn rules_of_sources_go_behind_those_of_clusters() {
     assert_eq!(handover.applied().await, [""; 0]);
 }
 
+/// Nobody puts rules of clusters where no API server is read: those of the sources stayed in force for ever.
+#[tokio::test]
+async fn rules_of_sources_go_at_once_where_no_cluster_is_read() {
+    let registries = ["--registries", "Mock"];
+    let (mut loops, hub) = (JoinSet::new(), hub_of(&registries));
+    let started = Sources::start(&Shared::new(), &flags(&registries), &hub, &mut loops).await;
+    let sources = started.unwrap().all_mcp_sources().unwrap();
+    let mut handover = Handover::with(hub, sources, loops);
+    handover.name_folder();
+    handover.until_theirs_count().await;
+    handover.name_nothing();
+    assert_eq!(handover.applied().await, [""; 0]);
+}
+
 /// Sources that are named again before that have their place once they have sent all.
 #[tokio::test]
 async fn sources_that_are_named_again_keep_nothing_of_the_former_ones() {
-    let mut handover = Handover::new(&[]);
+    let mut handover = Handover::of_cluster();
     handover.name_folder();
     handover.until_theirs_count().await;
     handover.name_nothing();
