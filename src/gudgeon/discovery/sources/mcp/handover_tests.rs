@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::istio::mesh::v1alpha1::ConfigSource;
-use api::model::Registry;
+use api::model::{CredentialKey, Registry};
 use sources::contribution::{SourceId, SyncState};
+use sources::kubernetes::BrokenCredentials;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -195,6 +196,29 @@ async fn sources_that_are_named_again_keep_nothing_of_the_former_ones() {
     until(|| hub.enqueued_updates() > before).await;
     assert_eq!(handover.applied().await, [""; 0]);
     assert!(handover.sources.own.count());
+}
+
+/// The Gateways of a directory that is no longer read named its broken Secrets, and no source's.
+#[tokio::test]
+async fn broken_secrets_are_those_of_the_rules_that_count() {
+    let (mut loops, hub) = (JoinSet::new(), hub_of(&["--registries", "Mock"]));
+    let own = ["--registries", "Mock", "--configDir", "/own"];
+    let sources = start(None, &flags(&own), &hub, &mut loops).unwrap();
+    let mut handover = Handover::with(hub, sources, loops);
+    let facts = &handover.hub.facts;
+    let broken = [(("n".into(), "own".into()), "no certificate".into())];
+    let broken = Arc::new(BrokenCredentials::from(broken));
+    facts.set_broken_secrets(&handover.sources.rules, broken);
+    handover.name_folder();
+    handover.until_theirs_count().await;
+    until(|| facts.broken_secrets().is_empty()).await;
+    let broken = "apiVersion: v1\nkind: Secret\nmetadata: {name: theirs, namespace: n}\n\
+                  data: {tls.crt: '!!', tls.key: '!!'}\n";
+    std::fs::write(handover.folder.path().join("secret.yaml"), broken).unwrap();
+    // What is marked is put once the updates before it are applied.
+    handover.loops.spawn(Arc::clone(&handover.hub).run());
+    let theirs: CredentialKey = ("n".into(), "theirs".into());
+    until(|| facts.broken_secrets().contains_key(&theirs)).await;
 }
 
 #[tokio::test]

@@ -92,6 +92,7 @@ impl McpSources {
             plain: state.of_files.counts(),
             refused: state.of_files.refused().collect(),
             unchecked: written::unchecked_kinds(&state.sources),
+            broken: Arc::new(state.broken_secrets()),
         };
         count(&hub.facts, &self.rules, &state.rules, others);
         let none = OtherObjects::default();
