@@ -101,9 +101,8 @@ impl Sources {
         let is_read_here = updates.is_none();
         let mcp_sources = mcp::start(updates, flags, hub, loops)?;
         let (are_named, counts) = (mcp_sources.are_named(), mcp_sources.own.counts());
-        let own = mcp_sources.own.of_clusters();
         let mut this = Self {
-            mcp_sources: Some(mcp_sources),
+            mcp_sources: Some(Arc::clone(&mcp_sources)),
             ..Self::default()
         };
         // Configuration of MCP sources replaces that of the directory.
@@ -118,6 +117,7 @@ impl Sources {
                 Registry::Kubernetes => {
                     let is_optional = has_services || registries.len() > 1;
                     if let Some(access) = cluster_access(flags, is_optional)? {
+                        let own = mcp_sources.own.of_clusters();
                         let started =
                             kubernetes::start(shared, &access, flags, hub, !elsewhere, &own, loops);
                         this.cluster = Some(started.await?);

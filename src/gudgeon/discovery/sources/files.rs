@@ -7,10 +7,11 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::config::FindingList;
-use api::model::{CredentialKey, Registry};
-use sources::catalogue::{CoreKind, Message, Refused};
+use api::model::Registry;
+use sources::catalogue::{ConfigReport, CoreKind, Message, Refused};
 use sources::contribution::{SourceId, SyncState};
 use sources::directory::{CoreOrigin, Files, Outcome};
+use sources::kubernetes::BrokenCredentials;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -163,8 +164,7 @@ impl Directory {
     fn take(&mut self, outcome: Outcome) {
         self.log(&outcome);
         self.hub.facts.refuse(&self.id, outcome.refused());
-        let broken = outcome.report.refused.iter().filter_map(broken_secret);
-        let broken = Arc::new(broken.collect());
+        let broken = Arc::new(broken_secrets(&outcome.report));
         self.hub.facts.set_broken_secrets(&self.id, broken);
         let written = outcome.written.iter();
         let routes = written.filter(|one| {
@@ -195,15 +195,23 @@ impl Directory {
     }
 }
 
-/// A refused Secret, with the cause; `None`: an object of another kind.
-fn broken_secret(refused: &Refused) -> Option<(CredentialKey, Arc<str>)> {
-    if refused.id.core_kind() != Some(CoreKind::Secret) {
-        return None;
-    }
-    let (namespace, name) = refused.id.namespace_and_name();
-    let cause = FindingList(&refused.findings).to_string();
-    let cause = secrets::redact_text(&cause);
-    Some(((namespace.into(), name.into()), (*cause).into()))
+/// The refused Secrets of a report, with the causes. A duplicate breaks nothing: the first of that name is served.
+pub(super) fn broken_secrets(report: &ConfigReport) -> BrokenCredentials {
+    let refused = report.refused.iter();
+    let of_secrets = refused.filter(|one| one.id.core_kind() == Some(CoreKind::Secret));
+    let broken = of_secrets.filter(|one| !is_duplicate(one));
+    let with_cause = broken.map(|one| {
+        let (namespace, name) = one.id.namespace_and_name();
+        let cause = secrets::redact_text(&FindingList(&one.findings).to_string());
+        ((namespace.into(), name.into()), (*cause).into())
+    });
+    with_cause.collect()
+}
+
+/// A Secret without a usable name is that of no Gateway, so that its name is at fault as a duplicate only.
+fn is_duplicate(refused: &Refused) -> bool {
+    let mut paths = refused.findings.iter().map(|finding| &finding.path);
+    paths.all(|path| path == "metadata.name")
 }
 
 #[cfg(test)]
@@ -211,30 +219,33 @@ mod tests {
     use super::*;
     use crate::discovery::testing::hub;
 
+    /// One that is not read yet.
+    async fn directory(hub: &Arc<Hub>, root: &Path, counts: watch::Receiver<bool>) -> Directory {
+        let (path, own) = (root.to_owned(), Arc::clone(hub));
+        let opened = move || {
+            let cluster = own.options.settings.cluster.clone();
+            Files::new(&path, names(&own, cluster), CoreOrigin::Files)
+        };
+        Directory {
+            hub: Arc::clone(hub),
+            id: SourceId {
+                registry: Registry::External,
+                cluster: hub.options.settings.cluster.clone(),
+            },
+            files: DirectoryFollower::new(root, Some(SHORT), opened).await,
+            written_objects: WrittenObjects::default(),
+            counts,
+            report: LastReport::default(),
+            logged: BTreeSet::new(),
+        }
+    }
+
     /// The rules of sources that had come to count while the directory was read were replaced by those of the directory.
     #[tokio::test]
     async fn a_scan_that_ends_after_others_rules_count_changes_nothing() {
         let (hub, root) = (hub(), tempfile::tempdir().unwrap());
         let (counting, counts) = watch::channel(true);
-        let opened = {
-            let (root, hub) = (root.path().to_owned(), Arc::clone(&hub));
-            move || {
-                let cluster = hub.options.settings.cluster.clone();
-                Files::new(&root, names(&hub, cluster), CoreOrigin::Files)
-            }
-        };
-        let mut directory = Directory {
-            hub: Arc::clone(&hub),
-            id: SourceId {
-                registry: Registry::External,
-                cluster: hub.options.settings.cluster.clone(),
-            },
-            files: DirectoryFollower::new(root.path(), Some(SHORT), opened).await,
-            written_objects: WrittenObjects::default(),
-            counts,
-            report: LastReport::default(),
-            logged: BTreeSet::new(),
-        };
+        let mut directory = directory(&hub, root.path(), counts).await;
         let entry = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: own, namespace: n}\n\
                      spec: {hosts: [own.example], resolution: DNS, ports: [{number: 80, name: http, protocol: HTTP}]}\n";
         std::fs::write(root.path().join("own.yaml"), entry).unwrap();
@@ -247,5 +258,28 @@ mod tests {
         let scanned = directory.files.scan().await;
         directory.take_scan(scanned);
         assert_eq!(hub.world().services.len(), 1);
+    }
+
+    /// The Gateway said that its Secret cannot be used, while the first of that name was served.
+    #[tokio::test]
+    async fn a_duplicate_of_a_secret_breaks_nothing() {
+        let (hub, root) = (hub(), tempfile::tempdir().unwrap());
+        let (_counting, counts) = watch::channel(true);
+        let mut directory = directory(&hub, root.path(), counts).await;
+        let head =
+            "apiVersion: v1\nkind: Secret\ntype: Opaque\nmetadata: {name: a, namespace: n}\n";
+        let write = |file: &str, data: &str| {
+            std::fs::write(root.path().join(file), format!("{head}data: {data}\n")).unwrap();
+        };
+        for (first, is_broken) in [("{}", false), ("{tls.crt: '!!', tls.key: '!!'}", true)] {
+            write("a.yaml", first);
+            write("b.yaml", "{}");
+            let scanned = directory.files.scan().await.unwrap();
+            let refused = scanned.report.refused.len();
+            assert_eq!(refused, 1 + usize::from(is_broken), "{:?}", scanned.report);
+            directory.take(scanned);
+            let broken = hub.facts.broken_secrets();
+            assert_eq!(!broken.is_empty(), is_broken, "{broken:?}");
+        }
     }
 }

@@ -423,9 +423,9 @@ impl McpSources {
         // Proxies that are served already do not wait for sources that come later.
         state.late |= is_synced;
         match (own_counted, self.own.count()) {
+            (false, true) if self.own.has_clusters() => self.give_back(state),
             // Rules change hands in one step.
-            (true, _) => self.publish(state),
-            (false, true) => self.give_back(state),
+            (true, _) | (_, true) => self.publish(state),
             (false, false) => self.publish_or_mark(state),
         }
     }

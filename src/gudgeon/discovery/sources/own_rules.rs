@@ -1,6 +1,7 @@
 //! Rules that discovery reads itself, from `--configDir` or from API servers: they count as long as no MCP source is named.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
@@ -35,6 +36,8 @@ pub(super) struct Own {
     /// True if own rules are read: no other source was named at the start.
     is_there: bool,
     is_directory: bool,
+    /// True if an API server is read, whose rules will be put.
+    has_clusters: AtomicBool,
 }
 
 impl Own {
@@ -44,6 +47,7 @@ impl Own {
             put: Arc::default(),
             is_there: !others_are_named,
             is_directory,
+            has_clusters: AtomicBool::new(false),
         }
     }
 
@@ -52,12 +56,18 @@ impl Own {
         self.counts.subscribe()
     }
 
-    /// Returns the rules for the task that puts those of clusters into the hub.
+    /// Returns the rules for the task that puts those of clusters into the hub: the others' rules wait for it from now on.
     pub(super) fn of_clusters(&self) -> ClusterRules {
+        self.has_clusters.store(true, Ordering::Relaxed);
         ClusterRules {
             counts: self.counts(),
             put: Arc::clone(&self.put),
         }
+    }
+
+    /// Returns true if there is a task that puts rules of clusters into the hub.
+    pub(super) fn has_clusters(&self) -> bool {
+        self.has_clusters.load(Ordering::Relaxed)
     }
 
     /// Receives a notification each time that rules of clusters were put into the hub while they count.
@@ -84,8 +94,8 @@ impl Own {
             (false, false) if self.is_there => {
                 info!("configuration no longer comes from configSources");
                 self.counts.send_replace(true);
-                // The directory's rules replace those of the sources in one step, and those of clusters come before the others
-                // go: no moment is without rules.
+                // The directory's rules replace those of the sources in one step. Those of clusters, if there are any, come
+                // before the others go: no moment is without rules.
                 !self.is_directory
             }
             (false, false) => {

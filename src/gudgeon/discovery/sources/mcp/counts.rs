@@ -1,9 +1,11 @@
 //! Numbers of the objects that MCP sources send, for gauges, the log and pages.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use api::config::Kind;
 use sources::contribution::SourceId;
+use sources::kubernetes::BrokenCredentials;
 use sources::memory::ReceivedObjects;
 
 use crate::discovery::rules_without_effect::RuleCounts;
@@ -18,6 +20,8 @@ pub(super) struct OtherObjects {
     pub(super) refused: Vec<Object>,
     /// The kind of each object that is accepted and not served.
     pub(super) unchecked: Vec<&'static Kind>,
+    /// Secrets that cannot be used.
+    pub(super) broken: Arc<BrokenCredentials>,
 }
 
 /// Replaces the facts about a source.
@@ -31,6 +35,7 @@ pub(super) fn count(
         plain,
         mut refused,
         unchecked,
+        broken,
     } = others;
     let plain = plain.into_iter().filter(|(_, count)| *count > 0);
     let mut counts: Counts = plain.map(|(kind, count)| (kind.into(), count)).collect();
@@ -58,4 +63,5 @@ pub(super) fn count(
     facts.refuse(source, refused.into_iter());
     facts.rule(source, rules);
     facts.route(source, routes);
+    facts.set_broken_secrets(source, broken);
 }

@@ -5,15 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::istio::mesh::v1alpha1::ConfigSource;
-use api::model::Registry;
+use api::model::{CredentialKey, Registry};
 use sources::contribution::{SourceId, SyncState};
+use sources::kubernetes::BrokenCredentials;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::super::Sources;
 use super::{McpSources, start};
 use crate::discovery::hub::Hub;
-use crate::discovery::testing::{flags, hub, large_contribution, memory_of};
+use crate::discovery::testing::{flags, hub, hub_of, large_contribution, memory_of};
+use crate::shared::Shared;
 
 /// Sources beside rules of one's own, in a mesh whose updates wait: nothing applies them yet.
 struct Handover {
@@ -40,6 +43,13 @@ async fn until(is_there: impl Fn() -> bool) {
 }
 
 impl Handover {
+    /// Own rules of a cluster.
+    fn of_cluster() -> Self {
+        let this = Self::new(&[]);
+        drop(this.sources.own.of_clusters());
+        this
+    }
+
     /// Own rules of a directory.
     fn of_directory() -> Self {
         Self::new(&["--configDir", "/own"])
@@ -48,6 +58,10 @@ impl Handover {
     fn new(own: &[&str]) -> Self {
         let (mut loops, hub) = (JoinSet::new(), hub());
         let sources = start(None, &flags(own), &hub, &mut loops).unwrap();
+        Self::with(hub, sources, loops)
+    }
+
+    fn with(hub: Arc<Hub>, sources: Arc<McpSources>, loops: JoinSet<()>) -> Self {
         let this = Self {
             hub,
             sources,
@@ -133,7 +147,7 @@ async fn rules_of_sources_take_their_place_behind_the_updates_that_wait() {
 /// A moment without rules lets in whatever they deny: it lasted as long as the update with those of the clusters took.
 #[tokio::test]
 async fn rules_of_sources_go_behind_those_of_clusters() {
-    let mut handover = Handover::new(&[]);
+    let mut handover = Handover::of_cluster();
     handover.name_folder();
     handover.until_theirs_count().await;
     handover.write("more");
@@ -151,10 +165,24 @@ async fn rules_of_sources_go_behind_those_of_clusters() {
     assert_eq!(handover.applied().await, [""; 0]);
 }
 
+/// Nobody puts rules of clusters where no API server is read: those of the sources stayed in force for ever.
+#[tokio::test]
+async fn rules_of_sources_go_at_once_where_no_cluster_is_read() {
+    let registries = ["--registries", "Mock"];
+    let (mut loops, hub) = (JoinSet::new(), hub_of(&registries));
+    let started = Sources::start(&Shared::new(), &flags(&registries), &hub, &mut loops).await;
+    let sources = started.unwrap().all_mcp_sources().unwrap();
+    let mut handover = Handover::with(hub, sources, loops);
+    handover.name_folder();
+    handover.until_theirs_count().await;
+    handover.name_nothing();
+    assert_eq!(handover.applied().await, [""; 0]);
+}
+
 /// Sources that are named again before that have their place once they have sent all.
 #[tokio::test]
 async fn sources_that_are_named_again_keep_nothing_of_the_former_ones() {
-    let mut handover = Handover::new(&[]);
+    let mut handover = Handover::of_cluster();
     handover.name_folder();
     handover.until_theirs_count().await;
     handover.name_nothing();
@@ -168,6 +196,29 @@ async fn sources_that_are_named_again_keep_nothing_of_the_former_ones() {
     until(|| hub.enqueued_updates() > before).await;
     assert_eq!(handover.applied().await, [""; 0]);
     assert!(handover.sources.own.count());
+}
+
+/// The Gateways of a directory that is no longer read named its broken Secrets, and no source's.
+#[tokio::test]
+async fn broken_secrets_are_those_of_the_rules_that_count() {
+    let (mut loops, hub) = (JoinSet::new(), hub_of(&["--registries", "Mock"]));
+    let own = ["--registries", "Mock", "--configDir", "/own"];
+    let sources = start(None, &flags(&own), &hub, &mut loops).unwrap();
+    let mut handover = Handover::with(hub, sources, loops);
+    let facts = &handover.hub.facts;
+    let broken = [(("n".into(), "own".into()), "no certificate".into())];
+    let broken = Arc::new(BrokenCredentials::from(broken));
+    facts.set_broken_secrets(&handover.sources.rules, broken);
+    handover.name_folder();
+    handover.until_theirs_count().await;
+    until(|| facts.broken_secrets().is_empty()).await;
+    let broken = "apiVersion: v1\nkind: Secret\nmetadata: {name: theirs, namespace: n}\n\
+                  data: {tls.crt: '!!', tls.key: '!!'}\n";
+    std::fs::write(handover.folder.path().join("secret.yaml"), broken).unwrap();
+    // What is marked is put once the updates before it are applied.
+    handover.loops.spawn(Arc::clone(&handover.hub).run());
+    let theirs: CredentialKey = ("n".into(), "theirs".into());
+    until(|| facts.broken_secrets().contains_key(&theirs)).await;
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ pub(super) struct OfFiles {
     /// Certificates of Secrets.
     credentials: Arc<Credentials>,
     /// An API server has services: those of files are not used, which is said once.
-    is_ignored: bool,
+    pub(super) is_ignored: bool,
     was_logged: bool,
     /// Problems that were logged already.
     problems: BTreeSet<Problem>,

@@ -39,7 +39,8 @@ impl McpSources {
         }
     }
 
-    /// Lets the rules of sources stay in the hub until it has those of clusters again.
+    /// Lets the rules of sources stay in the hub until it has those of clusters again. An API server that was never heard keeps
+    /// them there until it answers: they are the last good ones.
     pub(super) fn give_back(&self, mut state: MutexGuard<'_, UnionState>) {
         state.gives_back = true;
         self.is_unpublished.send_replace(false);
@@ -91,6 +92,7 @@ impl McpSources {
             plain: state.of_files.counts(),
             refused: state.of_files.refused().collect(),
             unchecked: written::unchecked_kinds(&state.sources),
+            broken: Arc::new(state.broken_secrets()),
         };
         count(&hub.facts, &self.rules, &state.rules, others);
         let none = OtherObjects::default();

@@ -47,6 +47,14 @@ impl Source {
         }
     }
 
+    /// The source, if it is read in this process.
+    pub(super) fn local(&self) -> Option<&Local> {
+        match &self.origin {
+            SourceOrigin::Local(local) => Some(local),
+            SourceOrigin::Link(_) | SourceOrigin::Port(..) => None,
+        }
+    }
+
     /// The name of the source as configured.
     pub(super) fn configured_name(&self) -> String {
         match &self.origin {

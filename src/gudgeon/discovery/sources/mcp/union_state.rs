@@ -3,11 +3,13 @@
 use mcp::sink::union::{Precedence, SourceUnion};
 use sources::catalogue::EntryChange;
 use sources::contribution::Contribution;
+use sources::kubernetes::BrokenCredentials;
 use sources::memory::ReceivedObjects;
 
 use super::core_objects::CoreObjects;
 use super::objects::OfFiles;
 use super::source::{Source, SourceName};
+use crate::discovery::sources::files::broken_secrets;
 use crate::mcp::ReceivedObject;
 
 #[derive(Debug)]
@@ -46,6 +48,17 @@ impl UnionState {
             has_services: false,
             gives_back: false,
         }
+    }
+
+    /// Secrets of files that cannot be used, those of the first source last: its causes count.
+    pub(super) fn broken_secrets(&self) -> BrokenCredentials {
+        if self.of_files.is_ignored {
+            return BrokenCredentials::new();
+        }
+        let of_sources = self.sources.iter().rev().filter_map(Source::local);
+        of_sources
+            .flat_map(|local| broken_secrets(&local.report()))
+            .collect()
     }
 
     /// True if all sources that stay have sent all.
