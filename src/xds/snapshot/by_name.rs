@@ -226,7 +226,8 @@ impl ProxyView {
         match kind {
             Type::Endpoint => {
                 if let Some((service_port, _)) = self.service_port(name) {
-                    caches.add_grpc_service(&service_port.service.key, proxy);
+                    let networks = &self.snapshot.base.networks;
+                    caches.add_grpc_service(&service_port.service.key, proxy, networks);
                 }
             }
             Type::Route => {
