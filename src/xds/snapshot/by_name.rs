@@ -6,6 +6,7 @@ use api::istio::networking::v1alpha3::Subset;
 use api::model::{Locality, Resolution, ServiceKey};
 
 use super::proxy::{ProxyView, network};
+use super::shared_resources::GrpcResource;
 use super::{AssignmentKey, Assignments};
 use crate::cluster_names;
 use crate::common::service_ports::{self, ServicePort};
@@ -16,7 +17,6 @@ use crate::resources::grpc::{self, GrpcClient, Target};
 use crate::resources::locality::Preference;
 use crate::resources::routes;
 use crate::rules::destination_rule::{EffectivePolicy, ServicePolicies};
-use crate::rules::virtual_service;
 use crate::view::{Resource, Type};
 
 impl ProxyView {
@@ -218,36 +218,23 @@ impl ProxyView {
         self.grpc(kind, name).map(|listener| listener.name.clone())
     }
 
-    /// Remembers what a program with gRPC in it asks for, of which it may be given less than an Envoy.
-    fn report_unserved(&self, kind: Type, name: &str) {
-        let proxy = &self.inputs.proxy;
-        let caches = &self.snapshot.caches;
-        let service_ports = self.inputs.rules.service_ports();
-        match kind {
-            Type::Endpoint => {
-                if let Some((service_port, _)) = self.service_port(name) {
-                    caches.add_grpc_service(&service_port.service.key, proxy);
-                }
-            }
-            Type::Route => {
-                let service_port = service_ports.by_name(name);
-                let rule = service_port.and_then(|service_port| {
-                    self.inputs.rules.virtual_service(service_port.host())
-                });
-                if let Some(rule) = rule {
-                    caches.report(virtual_service::grpc_conflicts(rule), &proxy.node.id);
-                }
-            }
-            Type::Cluster | Type::Listener | Type::Secret => {}
+    /// Remembers a service that a program with gRPC in it asks for, of which it may be given less than an Envoy.
+    fn remember_grpc_service(&self, name: &str) {
+        if let Some((service_port, _)) = self.service_port(name) {
+            let (key, proxy) = (&service_port.service.key, &self.inputs.proxy);
+            let networks = &self.snapshot.base.networks;
+            self.snapshot.caches.add_grpc_service(key, proxy, networks);
         }
     }
 
     pub(super) fn grpc(&self, kind: Type, name: &str) -> Option<Arc<Resource>> {
-        self.report_unserved(kind, name);
         let service_ports = self.inputs.rules.service_ports();
         let mut subset = "";
         let (service_port, usual) = match kind {
-            Type::Endpoint => return self.assignment(name),
+            Type::Endpoint => {
+                self.remember_grpc_service(name);
+                return self.assignment(name);
+            }
             Type::Secret => return None,
             Type::Cluster => {
                 let (service_port, of_name) = self.service_port(name)?;
@@ -275,22 +262,34 @@ impl ProxyView {
         };
         let name: Arc<str> = name.into();
         let make = || {
-            Arc::new(match kind {
+            let mut conflicts = Vec::new();
+            let resource = Arc::new(match kind {
                 Type::Cluster | Type::Endpoint | Type::Secret => {
                     // It has no names of certificates.
                     let (draft, _secured) = self.cluster(service_port, &policies, subset);
                     draft.finish()
                 }
                 Type::Listener => grpc::listener(&name, service_port, self.mesh()).finish(),
-                Type::Route => routes::grpc(service_port, self.mesh(), &self.inputs.rules).finish(),
-            })
+                Type::Route => {
+                    let (draft, lost) = routes::grpc(service_port, self.mesh(), &self.inputs.rules);
+                    conflicts = lost;
+                    draft.finish()
+                }
+            });
+            GrpcResource {
+                resource,
+                conflicts: self.snapshot.base.conflict_pool.share(conflicts),
+            }
         };
         // What a client could write in any number of ways is not remembered.
         if !usual {
-            return Some(make());
+            return Some(make().resource);
         }
         let scope = self.inputs.rules.scope.clone();
         let key = (kind, name.clone(), service_port.name.clone(), scope);
-        Some(self.parts.clusters.named.get(key, make))
+        let made = self.parts.clusters.named.get(key, make);
+        let caches = &self.snapshot.caches;
+        caches.report_shared(made.conflicts, &self.inputs.proxy.node.id);
+        Some(made.resource)
     }
 }

@@ -11,6 +11,7 @@ use super::selected_routers::SelectedProxies;
 use super::{Conflict, Snapshot, SnapshotCaches, hash};
 use crate::common::conflict_pool::{MOST_OF_NAMESPACE, SharedConflicts, more_of_namespace};
 use crate::resources::listeners::virtual_listeners;
+use crate::resources::networks::Networks;
 use crate::resources::proxy::Proxy;
 use crate::rules::authorization_policy;
 use crate::scope::selecting::SelectingRule;
@@ -32,7 +33,7 @@ pub(super) struct FoundConflicts {
     /// Those of parts that proxies share, by the place of the list.
     shared: HashMap<usize, (SharedConflicts, Proxies)>,
     selected: SelectedProxies,
-    grpc_services: GrpcServices,
+    pub(super) grpc_services: GrpcServices,
 }
 
 /// Conflicts of a part that proxies share, and the proxy that it was made for.
@@ -311,8 +312,13 @@ impl SnapshotCaches {
         self.found().selected.add(rules, proxy);
     }
 
-    pub(super) fn add_grpc_service(&self, service: &ServiceKey, proxy: &Proxy) {
-        self.found().grpc_services.add(service, proxy);
+    pub(super) fn add_grpc_service(
+        &self,
+        service: &ServiceKey,
+        proxy: &Proxy,
+        networks: &Networks,
+    ) {
+        self.found().grpc_services.add(service, proxy, networks);
     }
 
     fn found(&self) -> MutexGuard<'_, FoundConflicts> {

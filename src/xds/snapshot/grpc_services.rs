@@ -7,22 +7,24 @@ use api::model::{Endpoint, EndpointAddress, Health, Locality, Resolution, Servic
 
 use super::{Conflict, Snapshot};
 use crate::common::conflict::{Conflicts, REJECTED_CONFIG};
+use crate::resources::networks::Networks;
 use crate::resources::proxy::Proxy;
 
 /// Programs that are remembered of one service: the first ones by their ids.
 const MOST_OF_SERVICE: usize = 100;
 
-/// A service, and the network of those who ask for it.
-type ServiceFromNetwork = (ServiceKey, Arc<str>);
+/// A service, and the network of those who ask for it, if that has a gateway: clients may write any other one.
+type ServiceFromNetwork = (ServiceKey, Option<Arc<str>>);
 
 /// Services with the programs that ask for them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GrpcServices(BTreeMap<ServiceFromNetwork, BTreeSet<Arc<str>>>);
 
 impl GrpcServices {
-    pub(super) fn add(&mut self, service: &ServiceKey, proxy: &Proxy) {
-        let place = (service.clone(), proxy.network.clone());
-        self.unite(place, [proxy.node.id.clone()].into());
+    pub(super) fn add(&mut self, service: &ServiceKey, proxy: &Proxy, networks: &Networks) {
+        let network = networks.has_gateway(&proxy.network);
+        let network = network.then(|| proxy.network.clone());
+        self.unite((service.clone(), network), [proxy.node.id.clone()].into());
     }
 
     fn unite(&mut self, place: ServiceFromNetwork, proxies: BTreeSet<Arc<str>>) {
@@ -45,16 +47,22 @@ impl GrpcServices {
 
     /// Says what these programs do not do, by the endpoints that there are now.
     pub(super) fn conflicts(&self, snapshot: &Snapshot) -> Vec<Conflict> {
-        let mut conflicts = Conflicts::default();
+        // Clients of several networks have most messages in common.
+        let mut told: BTreeMap<(&ServiceKey, String), &Arc<str>> = BTreeMap::new();
         for ((key, network), proxies) in &self.0 {
             let service = snapshot.world.services.get(key);
             let (Some(service), Some(proxy)) = (service, proxies.first()) else {
                 continue;
             };
-            for message in messages(snapshot, service, network) {
-                let conflict = Conflict::new(REJECTED_CONFIG, &*key.hostname, message);
-                conflicts.add(0, conflict.of_service(key).of(proxy));
+            for message in messages(snapshot, service, network.as_deref()) {
+                let first = told.entry((key, message)).or_insert(proxy);
+                *first = proxy.min(first);
             }
+        }
+        let mut conflicts = Conflicts::default();
+        for ((key, message), proxy) in told {
+            let conflict = Conflict::new(REJECTED_CONFIG, &*key.hostname, message);
+            conflicts.add(0, conflict.of_service(key).of(proxy));
         }
         conflicts.finish()
     }
@@ -88,7 +96,7 @@ impl Concerned {
     }
 }
 
-fn messages(snapshot: &Snapshot, service: &Service, network: &str) -> Vec<String> {
+fn messages(snapshot: &Snapshot, service: &Service, network: Option<&str>) -> Vec<String> {
     let world = &snapshot.world;
     let key = &service.key;
     if world.endpoints_of(key).next().is_none() {
@@ -112,7 +120,10 @@ fn messages(snapshot: &Snapshot, service: &Service, network: &str) -> Vec<String
                     repeats.add(endpoint);
                 }
                 let other = snapshot.network_of(cluster, endpoint);
-                if uses_gateways && other != network && snapshot.base.networks.has_gateway(other) {
+                if uses_gateways
+                    && network != Some(other)
+                    && snapshot.base.networks.has_gateway(other)
+                {
                     remote.add(endpoint);
                 }
             }
@@ -152,4 +163,50 @@ fn without_endpoints(service: &Service) -> Option<String> {
         "calls of clients with gRPC in them to {namespace}/{hostname} fail: its resolution is {resolution} and it has no endpoints, \
          of which such clients are given addresses alone"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use api::mesh;
+
+    use super::super::tests::{CLIENT, add, endpoint, node, service, world};
+    use super::*;
+    use crate::settings::Settings;
+    use crate::view::Type;
+
+    /// A client may write any network, and what it says is remembered for as long as it is connected.
+    #[test]
+    fn networks_of_clients_count_if_they_have_gateways() {
+        let mut world = world("");
+        let gateways = |count: usize| {
+            let network =
+                |at| format!("  n{at}: {{gateways: [{{address: 9.9.9.{at}, port: 15443}}]}}\n");
+            (0..count).map(network).collect::<String>()
+        };
+        let text = format!("networks:\n{}", gateways(25));
+        world.networks = Arc::new(mesh::parse_networks(&text).unwrap().config);
+        let mut endpoints = vec![endpoint("10.0.0.1", 80, "p80"); 2];
+        endpoints[0].locality = "r/z1".into();
+        let b = service("b", &[(80, "GRPC")], Resolution::Static);
+        add(&mut world, b, endpoints);
+        let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
+        for at in (0..60).rev() {
+            let mut client = (*node(CLIENT, "NONE")).clone();
+            client.grpc = true;
+            client.id = format!("program{at:02}.demo").into();
+            client.network = Some(format!("n{at}").into());
+            let view = snapshot.view(&Arc::new(client));
+            view.get(Type::Endpoint, "outbound|80||b.demo.svc.cluster.local")
+                .unwrap();
+        }
+        let known = snapshot.caches.found.lock().unwrap().grpc_services.0.len();
+        // One of each network with a gateway, and one of all others.
+        assert_eq!(known, 25 + 1);
+        let conflicts = snapshot.conflicts();
+        let [conflict] = &*conflicts else {
+            panic!("not one: {conflicts:?}");
+        };
+        assert!(conflict.message.contains("in another locality"));
+        assert_eq!(&*conflict.proxy, "program00.demo");
+    }
 }

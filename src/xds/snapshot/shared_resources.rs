@@ -26,7 +26,7 @@ pub(super) struct Clusters {
     pub(super) all: ReuseCache<Scope, Arc<Set>>,
     /// Each of them once, whatever else those see that have it.
     pub(super) each: ReuseCache<ClusterKey, BuiltCluster>,
-    pub(super) named: ReuseCache<GrpcResourceKey, Arc<Resource>>,
+    pub(super) named: ReuseCache<GrpcResourceKey, GrpcResource>,
     /// Secrets in files of a proxy that they ask for.
     pub(super) secrets: ReuseCache<Scope, Arc<Set>>,
     /// Names of those that patches made ask for no endpoints.
@@ -35,6 +35,14 @@ pub(super) struct Clusters {
     pub(super) effective: ReuseCache<Scope, PatchIds>,
     /// Conflicts that were found when they were made.
     pub(super) conflicts: ReuseCache<Scope, SharedConflicts>,
+}
+
+/// A resource for programs with gRPC in them.
+#[derive(Clone, Debug)]
+pub(super) struct GrpcResource {
+    pub(super) resource: Arc<Resource>,
+    /// Says what of its rules is left out.
+    pub(super) conflicts: SharedConflicts,
 }
 
 /// A cluster, unless a patch removes it or it cannot be secured.
@@ -133,6 +141,19 @@ impl Reusable for Arc<Outbound> {
 }
 
 impl Reusable for BuiltRoutes {
+    fn reuse_older(self, older: &Self) -> Self {
+        Self {
+            resource: self.resource.reuse_older(&older.resource),
+            ..self
+        }
+    }
+
+    fn weigh(&self, weight: &mut Weight) {
+        self.resource.weigh(weight);
+    }
+}
+
+impl Reusable for GrpcResource {
     fn reuse_older(self, older: &Self) -> Self {
         Self {
             resource: self.resource.reuse_older(&older.resource),

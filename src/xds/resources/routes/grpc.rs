@@ -6,18 +6,19 @@ use envoy_types::pb::envoy::config::route::v3::{
 
 use super::ROOM_OF_RULE;
 use super::default_routes::{operation, prefix, to};
+use crate::common::conflict::Conflict;
 use crate::common::service_ports::ServicePort;
 use crate::finish::Draft;
 use crate::resources::mesh::Mesh;
 use crate::rules::virtual_service::{self, RouteContext, Routed};
 use crate::scope::ProxyRules;
 
-/// Builds the routes of all requests of one target.
+/// Builds the routes of all requests of one target. The conflicts say which matches of its rule are left out.
 pub(crate) fn grpc(
     service_port: &ServicePort,
     mesh: &Mesh,
     rules: &ProxyRules,
-) -> Draft<RouteConfiguration> {
+) -> (Draft<RouteConfiguration>, Vec<Conflict>) {
     let name = &service_port.name;
     let context = RouteContext {
         rules,
@@ -28,6 +29,7 @@ pub(crate) fn grpc(
     };
     let operation = operation(service_port.host(), service_port.port.number);
     let rule = rules.virtual_service(service_port.host());
+    let conflicts = rule.map(|rule| virtual_service::grpc_conflicts(rule, &context));
     let routed = rule.map(|rule| virtual_service::routes(rule, &operation, &context, ROOM_OF_RULE));
     let (routes, from) = match routed {
         Some(Routed::Routes(routes, _, from)) => (routes, from),
@@ -57,8 +59,9 @@ pub(crate) fn grpc(
         }],
         ..RouteConfiguration::default()
     };
-    Draft {
+    let draft = Draft {
         from,
         ..Draft::new(name.clone(), routes)
-    }
+    };
+    (draft, conflicts.unwrap_or_default())
 }

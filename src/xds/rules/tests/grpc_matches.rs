@@ -79,3 +79,31 @@ fn a_call_without_the_header_is_one_without_its_text() {
     let (routes, messages) = of(&format!("{{withoutHeaders: {{{}}}}}", many[..4].join(", ")));
     assert_eq!((routes.len(), messages.len()), (16, 0));
 }
+
+/// A match that nothing can be made of is told, if the client is one of those that it is for.
+#[test]
+fn a_match_that_is_left_out_is_told_to_those_that_it_is_for() {
+    let unread = "VirtualService demo/r: a match with a regular expression of methods that cannot be read is left out for clients with \
+                  gRPC in them";
+    let is_told = |written: &str| {
+        let (_, messages) = of(written);
+        messages
+            .iter()
+            .any(|message| message.ends_with("for clients with gRPC in them"))
+    };
+    // Envoy reads it, and the reader here would make megabytes of it; and a class that it has no tables for.
+    for regex in ["(?:[A-Z]{1,30}){1,20}", "\\pL+"] {
+        let written = format!("{{method: {{regex: '{regex}'}}}}");
+        assert_eq!(of(&written), (vec![], vec![unread.to_owned()]), "{regex}");
+        let written = format!("{{withoutHeaders: {{':method': {{regex: '{regex}'}}}}}}");
+        assert_eq!(of(&written), (vec![], vec![unread.to_owned()]), "{regex}");
+        let written = format!("{{method: {{regex: '{regex}'}}, gateways: [gw]}}");
+        assert!(!is_told(&written), "{regex}");
+    }
+    let many: Vec<_> = (0..5).map(|at| format!("x{at}: {{exact: y}}")).collect();
+    let many = many.join(", ");
+    for left_out in ["gateways: [gw]", "port: 81"] {
+        let written = format!("{{withoutHeaders: {{{many}}}, {left_out}}}");
+        assert!(!is_told(&written), "{left_out}");
+    }
+}

@@ -1,13 +1,16 @@
 //! Conditions of routes for programs with gRPC in them: their matchers see no method, and want a header to be there of which a
 //! text is asked.
 
+use std::collections::BTreeSet;
+
 use api::istio::networking::v1alpha3::string_match::MatchType;
 use api::istio::networking::v1alpha3::{HttpMatchRequest, StringMatch};
 use api::networking::VirtualService;
 use envoy_types::pb::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
 use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, RouteMatch};
+use regex_lite::RegexBuilder;
 
-use super::matching;
+use super::{RouteContext, matching};
 use crate::common::conflict::{Conflict, REJECTED_CONFIG};
 use crate::scope::Rule;
 
@@ -18,9 +21,12 @@ const METHOD: &str = ":method";
 /// Texts of `withoutHeaders` in one match: each doubles its routes.
 const MOST_WITHOUT: usize = 4;
 
+/// Bytes of the program of a method's regular expression, which is made while clients wait. Chosen: methods are short.
+const LARGEST_PROGRAM: usize = 32 << 10;
+
 /// The forms of a match, any of which will do; none: no call meets it, or a conflict says that it is left out.
 pub(super) fn of(written: &HttpMatchRequest, mut whole: RouteMatch) -> Vec<RouteMatch> {
-    if !takes_calls(written) || texts_without(&whole).count() > MOST_WITHOUT {
+    if has_too_many_without(&whole) || takes_calls(written) != Some(true) {
         return Vec::new();
     }
     let headers = std::mem::take(&mut whole.headers).into_iter();
@@ -39,40 +45,56 @@ pub(super) fn of(written: &HttpMatchRequest, mut whole: RouteMatch) -> Vec<Route
     })
 }
 
-/// Says which matches of a rule are left out for programs with gRPC in them.
-pub(crate) fn conflicts(rule: &Rule<VirtualService>) -> impl Iterator<Item = Conflict> {
+/// Says which matches of a rule are left out, of those that hold for a program with gRPC in it.
+pub(crate) fn conflicts(rule: &Rule<VirtualService>, context: &RouteContext<'_>) -> Vec<Conflict> {
+    let mut causes = BTreeSet::new();
     let matches = rule.spec().http.iter().flat_map(|http| &http.r#match);
-    let too_many = matches.filter(|written| {
-        takes_calls(written)
-            && texts_without(&matching::route_match(Some(written))).count() > MOST_WITHOUT
-    });
-    // A rule has one word of it, however many matches it has.
-    too_many.take(1).map(|_| {
+    for written in matches.filter(|written| context.holds(written, rule.namespace())) {
+        if has_too_many_without(&matching::route_match(Some(written))) {
+            causes.insert(format!("with more than {MOST_WITHOUT} withoutHeaders"));
+        } else if takes_calls(written).is_none() {
+            causes.insert("with a regular expression of methods that cannot be read".to_owned());
+        }
+    }
+    // A rule has one word of each, however many matches it has.
+    let conflicts = causes.into_iter().map(|cause| {
         let message = format!(
-            "{}: a match with more than {MOST_WITHOUT} withoutHeaders is left out for clients with gRPC in them",
+            "{}: a match {cause} is left out for clients with gRPC in them",
             rule.from
         );
         Conflict::new(REJECTED_CONFIG, rule.from.to_string(), message).because_of(&rule.from)
-    })
+    });
+    conflicts.collect()
 }
 
-/// Returns true if a match is one of calls, which are all of one method.
-fn takes_calls(written: &HttpMatchRequest) -> bool {
-    let mut wanted = written.method.iter().chain(written.headers.get(METHOD));
-    let unwanted = written.without_headers.get(METHOD);
-    wanted.all(is_post) && !unwanted.is_some_and(is_post)
+/// Returns true if a match is one of calls, which are all of one method; `None`: a regular expression cannot be read.
+fn takes_calls(written: &HttpMatchRequest) -> Option<bool> {
+    let mut takes = true;
+    for wanted in written.method.iter().chain(written.headers.get(METHOD)) {
+        takes &= is_post(wanted)?;
+    }
+    if let Some(unwanted) = written.without_headers.get(METHOD) {
+        takes &= !is_post(unwanted)?;
+    }
+    Some(takes)
 }
 
-fn is_post(written: &StringMatch) -> bool {
-    match &written.match_type {
+fn is_post(written: &StringMatch) -> Option<bool> {
+    Some(match &written.match_type {
         None => true,
         Some(MatchType::Exact(text)) => text == POST,
         Some(MatchType::Prefix(text)) => POST.starts_with(&**text),
+        Some(MatchType::Regex(regex)) if regex == "*" => true,
         Some(MatchType::Regex(regex)) => {
-            let whole = regex_lite::Regex::new(&format!("^(?:{regex})$"));
-            regex == "*" || whole.is_ok_and(|whole| whole.is_match(POST))
+            let mut whole = RegexBuilder::new(&format!("^(?:{regex})$"));
+            let whole = whole.size_limit(LARGEST_PROGRAM).build().ok()?;
+            whole.is_match(POST)
         }
-    }
+    })
+}
+
+fn has_too_many_without(matching: &RouteMatch) -> bool {
+    texts_without(matching).count() > MOST_WITHOUT
 }
 
 fn texts_without(matching: &RouteMatch) -> impl Iterator<Item = &HeaderMatcher> {

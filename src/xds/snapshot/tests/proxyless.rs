@@ -1,5 +1,7 @@
 //! Resources that programs with gRPC in them are given in place of those of an Envoy.
 
+use envoy_types::pb::envoy::config::endpoint::v3::LocalityLbEndpoints;
+
 use super::*;
 
 const B: &str = "outbound|80||b.demo.svc.cluster.local";
@@ -97,6 +99,57 @@ fn an_address_in_two_localities_is_given_to_grpc_once() {
     let view = near.view(&Arc::new(client));
     assert_eq!(places(&*view, B), ["10.0.0.1 -", "10.0.0.2 -"]);
     assert_eq!(weights(&assignment(&*view)), [(2, 0)]);
+}
+
+/// Weights of endpoints say how their group's share is divided, so that those of two groups have no unit in common.
+#[test]
+fn an_address_in_two_localities_has_its_part_of_both_shares() {
+    let client = |shares: &str, endpoints: Vec<Endpoint>| {
+        let settings = format!(
+            "localityLbSetting: {{enabled: true, distribute: [{{from: r/z1, to: {{{shares}}}}}]}}\n"
+        );
+        let snapshot = snapshot_of(world(&settings), Resolution::Static, endpoints);
+        let mut client = (*node(CLIENT, "NONE")).clone();
+        client.grpc = true;
+        client.locality = "r/z1".into();
+        assignment(&*snapshot.view(&Arc::new(client)))
+    };
+    let of_endpoints = |group: &LocalityLbEndpoints| -> Vec<u32> {
+        let all = group.lb_endpoints.iter();
+        all.map(|one| one.load_balancing_weight.as_ref().unwrap().value)
+            .collect()
+    };
+    let ten = (10..20).map(|at| in_zone(&format!("10.0.0.{at}"), "z1"));
+    let repeated = [in_zone("10.0.0.10", "z2")];
+    let all = client("r/z1: 10, r/z2: 90", ten.chain(repeated).collect());
+    // Of 100 %, 1 % and the 90 % of the other zone.
+    assert_eq!(weights(&all), [(1_000_000, 0)]);
+    let first = of_endpoints(&all.endpoints[0]);
+    assert_eq!(first[0], 910_000);
+    assert_eq!(first[1..], [10_000; 9]);
+
+    // The rest of a group keeps its share; percentages that come out uneven are finer already, and all fit into 32 bits.
+    let far = [("1", "s/z2"), ("2", "s/z2"), ("1", "s/z3"), ("1", "s/z4")];
+    let far = far.map(|(address, place)| Endpoint {
+        locality: place.into(),
+        ..in_zone(&format!("10.0.0.{address}"), "")
+    });
+    let mut endpoints = vec![in_zone("10.0.0.1", "z1")];
+    endpoints.extend(far);
+    let all = client("r/z1: 10, 's/*': 90", endpoints);
+    let sums: Vec<_> = weights(&all).iter().map(|(weight, _)| *weight).collect();
+    let sum: u32 = sums.iter().sum();
+    assert_eq!(sums.len(), 2);
+    // 10 % and three quarters of 90 %.
+    assert_eq!(u64::from(sums[0]) * 1000 / u64::from(sum), 775);
+    assert_eq!(of_endpoints(&all.endpoints[0]).len(), 1);
+
+    // Nothing changes where no address has a repeat.
+    let two = vec![in_zone("10.0.0.1", "z1"), in_zone("10.0.0.2", "z2")];
+    assert_eq!(
+        weights(&client("r/z1: 10, r/z2: 90", two)),
+        [(10, 0), (90, 0)]
+    );
 }
 
 /// gRPC refuses an assignment with a socket of a file, too.
