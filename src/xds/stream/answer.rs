@@ -48,7 +48,7 @@ impl Stream {
             }
             let (response, next) = self.step(now)?;
             self.phase = next;
-            self.returning &= self.phase.keeps_clusters();
+            self.returning = self.returning.filter(|_| self.phase.keeps_clusters());
             // A step without a response goes on to the next phase; phases lead forward, so the loop ends.
             if response.is_some() {
                 return response;
