@@ -218,6 +218,15 @@ fn late_requests_prolong_the_steps_of_a_new_stream_by_two_seconds() {
     );
 }
 
+/// The server does not know what it was.
+#[test]
+fn a_cluster_that_is_gone_is_none_to_a_client_that_names_it_meanwhile() {
+    let mut wire = returns(Protocol::Delta, &before(), &after());
+    wire.all();
+    wire.names(Cluster, &["old", "kept"]);
+    assert_eq!(wire.all(), ["cds kept=1 -old"]);
+}
+
 /// Those beyond the bound of names that a stream remembers, too.
 #[test]
 fn thousands_of_clusters_that_are_gone_stay_until_the_routes_are_answered() {
