@@ -58,6 +58,16 @@ impl Stream {
         Some(response)
     }
 
+    /// Gives up an answer with clusters that cannot be made: nothing else waits for it.
+    pub(super) fn give_up_clusters(&mut self) {
+        self.subscriptions.clusters.give_up();
+        self.unknown.give_up(Type::Cluster);
+        if matches!(self.phase, Phase::Returning) {
+            self.phase = Phase::Idle;
+            self.returning = None;
+        }
+    }
+
     /// The client has the assignments of new clusters.
     pub(super) fn has_assignments(&self, warming: &Warming) -> bool {
         let endpoints = &self.ack_states.endpoints;

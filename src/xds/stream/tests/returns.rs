@@ -11,7 +11,7 @@ use crate::view::Type::{Cluster, Endpoint, Listener, Route};
 const PROTOCOLS: [Protocol; 2] = [Protocol::StateOfTheWorld, Protocol::Delta];
 
 /// The first request of a client that has all of a type in a world.
-fn first(protocol: Protocol, had: &World, kind: Type) -> Request {
+pub(super) fn first(protocol: Protocol, had: &World, kind: Type) -> Request {
     let set = had.set(kind);
     let names: Vec<_> = match kind {
         Cluster | Listener => Vec::new(),
