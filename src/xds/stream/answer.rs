@@ -48,7 +48,7 @@ impl Stream {
             }
             let (response, next) = self.step(now)?;
             self.phase = next;
-            self.returning &= self.phase.keeps_clusters();
+            self.returning = self.returning.filter(|_| self.phase.keeps_clusters());
             // A step without a response goes on to the next phase; phases lead forward, so the loop ends.
             if response.is_some() {
                 return response;
@@ -70,8 +70,7 @@ impl Stream {
                     return response;
                 }
             } else {
-                self.subscriptions.clusters.give_up();
-                self.unknown.give_up(Type::Cluster);
+                self.give_up_clusters();
             }
         }
         if self.subscriptions.endpoints.is_owed() || self.unknown.owes(Type::Endpoint) {
@@ -185,7 +184,7 @@ impl Stream {
     fn step(&mut self, now: Duration) -> Option<(Option<Response>, Phase)> {
         match &self.phase {
             Phase::Idle => None,
-            // Its clusters could not be made.
+            // Its clusters were answered or given up before.
             Phase::Returning => Some((None, Phase::Idle)),
             Phase::Clusters => Some(self.step_clusters(now)),
             Phase::Warming(warming) => {

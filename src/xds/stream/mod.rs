@@ -110,8 +110,9 @@ pub struct Stream {
     /// Assignments of clusters that are gone may have been left as they were.
     retained: bool,
     phase: Phase,
-    /// The steps under way are those of a client that came with clusters of another stream.
-    returning: bool,
+    /// The steps under way are those of a client that came with clusters of another stream: its requests that come late prolong
+    /// the wait for listeners up to this time.
+    returning: Option<Duration>,
     /// Listeners that are gone and come again.
     rebinding: Option<Rebinding>,
     waiting: Option<QueuedPush>,
@@ -155,7 +156,7 @@ impl Stream {
             dirty: DirtyAssignments::None,
             retained: false,
             phase: Phase::Idle,
-            returning: false,
+            returning: None,
             rebinding: None,
             waiting: None,
             last: None,
@@ -212,10 +213,12 @@ impl Stream {
             }
             return Ok(outcome);
         }
-        self.subscribe(request, outcome == RequestOutcome::Subscribed)?;
-        if outcome == RequestOutcome::Subscribed && self.returning {
-            // The requests of a new stream come one by one, and a server that starts is slow: each has its time.
-            self.phase.restart(now);
+        self.subscribe(now, request, outcome == RequestOutcome::Subscribed)?;
+        if outcome == RequestOutcome::Subscribed
+            && let Some(last) = self.returning
+        {
+            // The requests of a new stream come one by one, and a server that starts is slow.
+            self.phase.prolong(now, last);
         }
         self.forget_nacks(kind);
         if self.ack_states.of(kind).has_all_replies()

@@ -13,20 +13,23 @@ use std::time::Duration;
 
 use super::Stream;
 use super::ack_state::AckState;
-use super::message::{Protocol, Response};
+use super::message::{Protocol, Response, STEP};
 use super::rollout::{Phase, Warming};
 use crate::view::{Set, Type};
 
+/// The time that listeners wait for new clusters where requests of a new stream come late: a push may stand behind them.
+const LATE: Duration = STEP.saturating_mul(2);
+
 impl Stream {
     /// A client came with clusters that differ from those that it is to have.
-    pub(super) fn begin_return(&mut self) {
-        self.returning = true;
+    pub(super) fn begin_return(&mut self, now: Duration) {
+        self.returning = Some(now.saturating_add(LATE));
         self.phase = Phase::Returning;
     }
 
     /// Returns true if requests for listeners and routes wait for new clusters: no older view has an answer to them.
     pub(super) fn holds_listeners(&self) -> bool {
-        self.returning && self.phase.keeps_listeners()
+        self.returning.is_some() && self.phase.keeps_listeners()
     }
 
     /// Answers such a client, and begins with the steps. `None`: there is nothing to say before the last of them.
@@ -55,10 +58,20 @@ impl Stream {
         Some(response)
     }
 
+    /// Gives up an answer with clusters that cannot be made: nothing else waits for it.
+    pub(super) fn give_up_clusters(&mut self) {
+        self.subscriptions.clusters.give_up();
+        self.unknown.give_up(Type::Cluster);
+        if matches!(self.phase, Phase::Returning) {
+            self.phase = Phase::Idle;
+            self.returning = None;
+        }
+    }
+
     /// The client has the assignments of new clusters.
     pub(super) fn has_assignments(&self, warming: &Warming) -> bool {
         let endpoints = &self.ack_states.endpoints;
-        if self.returning {
+        if self.returning.is_some() {
             return endpoints.has_all_replies() && self.has_asked_for_assignments();
         }
         warming.has_assignments(endpoints)
@@ -79,7 +92,7 @@ impl Stream {
     /// requests for the others may be on their way.
     pub(super) fn is_drained(&self) -> bool {
         let is_answered = |ack_state: &AckState| {
-            ack_state.has_all_replies() && (ack_state.requested || !self.returning)
+            ack_state.has_all_replies() && (ack_state.requested || self.returning.is_none())
         };
         is_answered(&self.ack_states.listeners) && is_answered(&self.ack_states.routes)
     }

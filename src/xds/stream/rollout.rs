@@ -8,7 +8,9 @@
 //!
 //! Each wait ends after two seconds, for a client may never answer.
 //!
-//! The answer to a client that comes with clusters of another stream takes the same steps, see `returning`.
+//! The answer to a client that comes with clusters of another stream takes the same steps, see `returning`. Its requests may come
+//! late, and each begins the wait under way anew: the listeners come within four seconds of its request for clusters, and the next
+//! push begins within six.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -84,14 +86,19 @@ impl Phase {
         }
     }
 
-    /// Begins the wait under way anew.
-    pub(super) fn restart(&mut self, now: Duration) {
-        match self {
-            Self::Warming(Warming { until, .. })
-            | Self::Draining { until }
-            | Self::Dropped { until, .. } => *until = now.saturating_add(STEP),
-            Self::Idle | Self::Returning | Self::Clusters | Self::Listeners | Self::Routes => {}
-        }
+    /// Begins the wait under way anew. Listeners come at the last moment at the latest, and are answered within a step more.
+    pub(super) fn prolong(&mut self, now: Duration, last: Duration) {
+        let (until, last) = match self {
+            Self::Warming(warming) => (&mut warming.until, last),
+            Self::Draining { until } => (until, last.saturating_add(STEP)),
+            Self::Idle
+            | Self::Returning
+            | Self::Clusters
+            | Self::Listeners
+            | Self::Routes
+            | Self::Dropped { .. } => return,
+        };
+        *until = now.saturating_add(STEP).min(last).max(*until);
     }
 }
 

@@ -290,9 +290,11 @@ impl SetSubscription {
             // What is kept has to be in the response: the client takes what is missing for gone.
             Protocol::StateOfTheWorld => (after.members().to_vec(), Vec::new()),
             Protocol::Delta => {
-                let known = again.iter().filter_map(|name| after.get(name));
+                // What the client came with and is gone has no content that could be sent.
+                let is_there = |name: &Arc<str>| after.get(name).filter(|one| !one.body.is_empty());
+                let known = again.iter().filter_map(is_there);
                 let fresh: Set = difference.fresh().chain(known).cloned().collect();
-                let missing = again.iter().filter(|name| after.get(name).is_none());
+                let missing = again.iter().filter(|name| is_there(name).is_none());
                 let mut removed: Vec<_> = missing.cloned().collect();
                 if !keep {
                     let gone = difference.gone.iter().map(|gone| gone.name.clone());

@@ -1,6 +1,7 @@
 //! The names of a request: what the client subscribes, and what it has of it already.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use super::lookup::{AbsenceSignal, ResourceLookup, short};
 use super::message::{Fault, Protocol, Request};
@@ -12,15 +13,25 @@ use crate::view::Type;
 
 impl Stream {
     /// Takes the names of a request in.
-    pub(super) fn subscribe(&mut self, request: &Request, is_first: bool) -> Result<(), Fault> {
+    pub(super) fn subscribe(
+        &mut self,
+        now: Duration,
+        request: &Request,
+        is_first: bool,
+    ) -> Result<(), Fault> {
         if request.kind.is_complete() {
-            self.subscribe_set(request, is_first)
+            self.subscribe_set(now, request, is_first)
         } else {
             self.subscribe_named(request, is_first)
         }
     }
 
-    fn subscribe_set(&mut self, request: &Request, is_first: bool) -> Result<(), Fault> {
+    fn subscribe_set(
+        &mut self,
+        now: Duration,
+        request: &Request,
+        is_first: bool,
+    ) -> Result<(), Fault> {
         let kind = request.kind;
         let view = match kind {
             Type::Listener => &*self.views.published,
@@ -73,7 +84,7 @@ impl Stream {
             return Err(Fault::UnknownNames);
         }
         if kind == Type::Cluster && arrival == Arrival::Behind {
-            self.begin_return();
+            self.begin_return(now);
         }
         Ok(())
     }
@@ -119,7 +130,7 @@ impl Stream {
         let source = ResourceLookup {
             get: &|name| views.get(kind, name),
             absence: AbsenceSignal::of(kind, self.protocol, self.client),
-            hold: kind == Type::Endpoint && self.returning,
+            hold: kind == Type::Endpoint && self.returning.is_some(),
             nonce: 0,
             lists: &self.lists,
         };

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::returns::first;
 use super::world::{Wire, World, text};
-use crate::stream::{Protocol, Push, PushScope, UNKNOWN_NAMES};
+use crate::stream::{Client, Protocol, Push, PushScope, Stream, UNKNOWN_NAMES};
 use crate::view::{Resource, Set, Type, View};
 use api::model::TriggerReason;
 
@@ -174,5 +175,23 @@ fn names_of_nothing_have_no_target_made_again_and_again() {
         wire.stream.merge_push(after().full());
         let last = format!("-{}", names[UNKNOWN_NAMES + 1]);
         assert!(play(&mut wire).concat().contains(&last), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_client_that_came_back_has_listeners_where_its_clusters_cannot_be_made() {
+    for protocol in [Protocol::StateOfTheWorld, Protocol::Delta] {
+        let mut wire = Wire::new(protocol, Client::Envoy, &after());
+        let view = broken(&after(), Type::Cluster, "").view;
+        wire.stream = Stream::new(protocol, Client::Envoy, view);
+        for kind in [Type::Cluster, Type::Endpoint, Type::Listener, Type::Route] {
+            wire.ask(&first(protocol, &before(), kind));
+        }
+        let others = ["eds a=2 b=2", "lds l=2", "rds r=2"];
+        assert_eq!(wire.all(), others, "{protocol:?}");
+        assert_eq!(wire.stream.take_unmade(), BTreeSet::from([Type::Cluster]));
+        wire.stream.merge_push(after().full());
+        let all = wire.all();
+        assert!(all[0].starts_with("cds a=2"), "{protocol:?} {all:?}");
     }
 }

@@ -11,7 +11,7 @@ use crate::view::Type::{Cluster, Endpoint, Listener, Route};
 const PROTOCOLS: [Protocol; 2] = [Protocol::StateOfTheWorld, Protocol::Delta];
 
 /// The first request of a client that has all of a type in a world.
-fn first(protocol: Protocol, had: &World, kind: Type) -> Request {
+pub(super) fn first(protocol: Protocol, had: &World, kind: Type) -> Request {
     let set = had.set(kind);
     let names: Vec<_> = match kind {
         Cluster | Listener => Vec::new(),
@@ -147,15 +147,15 @@ fn requests_of_a_new_stream_that_come_late_are_waited_for() {
     let ask = |wire: &mut Wire, kind| wire.ask(&first(Protocol::Delta, &before(), kind));
     ask(&mut wire, Cluster);
     assert_eq!(wire.all(), ["cds new=1"]);
-    wire.wait(1_999);
+    wire.wait(1_300);
     ask(&mut wire, Endpoint);
     assert_eq!(wire.all(), ["eds kept=1"]);
     for kind in [Listener, Route] {
-        wire.wait(1_999);
+        wire.wait(1_300);
         ask(&mut wire, kind);
         assert!(wire.all().is_empty());
     }
-    wire.wait(2_000);
+    wire.wait(100);
     assert_eq!(wire.all(), ["lds l=2", "rds 80=2"]);
 
     // With nothing new the routes have their answer at once, and what is gone stays until they have it.
@@ -169,13 +169,62 @@ fn requests_of_a_new_stream_that_come_late_are_waited_for() {
     ] {
         wire.ask(&first(Protocol::Delta, &had, kind));
         assert_eq!(wire.all(), sent);
-        wire.wait(1_999);
+        wire.wait(1_300);
         assert!(wire.all().is_empty() && wire.stream.is_pending());
     }
     wire.ack(Route);
     assert_eq!(wire.all(), ["cds -old"]);
     wire.ack(Cluster);
     assert_eq!(wire.all(), ["eds -old"]);
+}
+
+/// A push may stand behind the steps, with a policy that denies.
+#[test]
+fn late_requests_prolong_the_steps_of_a_new_stream_by_two_seconds() {
+    let mut wire = Wire::delta(&after());
+    let start = wire.now;
+    let mut sent = Vec::new();
+    let mut read = |wire: &mut Wire| {
+        let now = wire.now.saturating_sub(start).as_millis();
+        sent.extend(wire.all().into_iter().map(|text| (now, text)));
+    };
+    wire.ask(&first(Protocol::Delta, &before(), Cluster));
+    read(&mut wire);
+    wire.stream
+        .merge_push(after().simple(Listener, "l", 7).full());
+    for (at, kind) in (1..).zip([Endpoint, Listener, Route, Type::Secret]) {
+        let late = start + Duration::from_millis(1_400 * at);
+        while let Some(deadline) = wire.stream.deadline().filter(|at| *at < late) {
+            wire.now = deadline;
+            read(&mut wire);
+        }
+        wire.now = late;
+        wire.ask(&first(Protocol::Delta, &before(), kind));
+        read(&mut wire);
+    }
+    wire.now = wire.stream.deadline().unwrap();
+    read(&mut wire);
+    let sent: Vec<_> = sent.iter().map(|(at, text)| (*at, &**text)).collect();
+    assert_eq!(
+        sent,
+        [
+            (0, "cds new=1"),
+            (1_400, "eds kept=1"),
+            (4_000, "lds l=2"),
+            (4_200, "rds 80=2"),
+            (6_000, "cds -old"),
+            (6_000, "lds l=7"),
+        ]
+    );
+}
+
+/// The server does not know what it was.
+#[test]
+fn a_cluster_that_is_gone_is_none_to_a_client_that_names_it_meanwhile() {
+    let mut wire = returns(Protocol::Delta, &before(), &after());
+    wire.all();
+    wire.names(Cluster, &["old", "kept"]);
+    assert_eq!(wire.all(), ["cds kept=1 -old"]);
 }
 
 /// Those beyond the bound of names that a stream remembers, too.
