@@ -212,11 +212,29 @@ spec:
     {{- end }}
     env:
     {{- /* A variable that proxyMetadata sets stands once. */}}
-    {{- range list "POD_NAME metadata.name" "POD_NAMESPACE metadata.namespace" "INSTANCE_IP status.podIP" "SERVICE_ACCOUNT spec.serviceAccountName" "HOST_IP status.hostIP" "ISTIO_META_NODE_NAME spec.nodeName" "ISTIO_META_POD_NAME metadata.name" "ISTIO_META_CONFIG_NAMESPACE metadata.namespace" }}
-    {{- $field := splitList " " . }}
-    {{- if not (isset $metadata (first $field)) }}
-    - {name: {{ first $field }}, valueFrom: {fieldRef: {fieldPath: {{ last $field }}}}}
+    {{- if not (isset $metadata "POD_NAME") }}
+    - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
     {{- end }}
+    {{- if not (isset $metadata "POD_NAMESPACE") }}
+    - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+    {{- end }}
+    {{- if not (isset $metadata "INSTANCE_IP") }}
+    - {name: INSTANCE_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+    {{- end }}
+    {{- if not (isset $metadata "SERVICE_ACCOUNT") }}
+    - {name: SERVICE_ACCOUNT, valueFrom: {fieldRef: {fieldPath: spec.serviceAccountName}}}
+    {{- end }}
+    {{- if not (isset $metadata "HOST_IP") }}
+    - {name: HOST_IP, valueFrom: {fieldRef: {fieldPath: status.hostIP}}}
+    {{- end }}
+    {{- if not (isset $metadata "ISTIO_META_NODE_NAME") }}
+    - {name: ISTIO_META_NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+    {{- end }}
+    {{- if not (isset $metadata "ISTIO_META_POD_NAME") }}
+    - {name: ISTIO_META_POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+    {{- end }}
+    {{- if not (isset $metadata "ISTIO_META_CONFIG_NAMESPACE") }}
+    - {name: ISTIO_META_CONFIG_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
     {{- end }}
     {{- if not (isset $metadata "ISTIO_META_INTERCEPTION_MODE") }}
     - {name: ISTIO_META_INTERCEPTION_MODE, value: {{ $mode }}}
