@@ -97,14 +97,15 @@ fn a_broken_file_keeps_its_last_good_state() {
         line.contains(&format!("cannot use --injectConfig {path}: ")) && line.contains("nonsense"),
         "{line}"
     );
-    let config = injector.get("/debug/config").json();
-    let file = config["files"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|file| file["flag"] == "injectConfig")
-        .unwrap();
-    assert_eq!(file["valid"], false);
+    // The page has the files once the reload that counted and logged the broken one has ended.
+    let mut file = serde_json::Value::Null;
+    until("the page shows the broken file", || {
+        let config = injector.get("/debug/config").json();
+        let mut files = config["files"].as_array().unwrap().iter();
+        let named = files.find(|file| file["flag"] == "injectConfig");
+        file = named.unwrap().clone();
+        file["valid"] == false
+    });
     assert!(
         file["error"].as_str().unwrap().contains("nonsense"),
         "{file}"
