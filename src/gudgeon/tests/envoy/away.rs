@@ -38,7 +38,7 @@ fn route(name: &str, turn: usize, subsets: impl Iterator<Item = usize>) -> [Stri
     ]
 }
 
-/// Of one service the only subset has another name at each turn, of the other one more comes.
+/// The only subset of one service has another name at each turn, and the other service gets one more.
 fn rules(turn: usize) -> String {
     let renamed = route("renamed", turn, turn..=turn);
     let added = route("added", turn, 0..=turn);
