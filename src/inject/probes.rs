@@ -54,7 +54,7 @@ impl BoundedProbes {
         if self.probes.len() >= agent_probes::MOST {
             return Err(Excess::Probes);
         }
-        let text = original.to_string();
+        let text = serde_json::to_string(&original).unwrap_or_default();
         let bytes = self.bytes + path.len() + text.len() + "{\"\":}".len();
         if bytes + VARIABLE.len() + "=\0".len() > LONGEST_VARIABLE {
             return Err(Excess::Bytes);

@@ -163,7 +163,7 @@ pub(crate) fn print(value: &Json) -> String {
 /// JSON in one line that YAML reads, too: it refuses some letters that JSON takes as they are, and folds others.
 #[must_use]
 pub(crate) fn json(value: &Json) -> String {
-    escaped(value.to_string())
+    escaped(serde_json::to_string(value).unwrap_or_default())
 }
 
 /// Writes the value in block style.
@@ -180,7 +180,9 @@ fn escaped(text: String) -> String {
             '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
         )
     };
-    if text.chars().all(stays) {
+    // Nearly all is ASCII, of which one letter does not stay.
+    let plain = text.is_ascii() && !text.contains('\u{7f}');
+    if plain || text.chars().all(stays) {
         return text;
     }
     let mut made = String::with_capacity(text.len() + 16);
