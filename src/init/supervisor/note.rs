@@ -346,11 +346,11 @@ fn finished(outcome: Outcome, by: Option<Asker>, f: &mut fmt::Formatter<'_>) -> 
         }
         Outcome::Hopeless(how) => {
             let cause = match how.code() {
-                127 => "not found",
+                127 => "not found, see --binary-path",
                 126 => "not executable",
                 _ => "its configuration is refused or a port taken, its log says why",
             };
-            write!(f, "no further try would help, the proxy {how}: {cause}")?;
+            write!(f, "no retry would help, the proxy {how}: {cause}")?;
         }
         Outcome::NeverStarted => f.write_str(" before the command was started")?,
         Outcome::CommandEnded(how) => write!(f, "the command {how}")?,
