@@ -192,7 +192,11 @@ fn what_no_further_try_mends_ends_after_two_with_its_cause_last() {
         "(code 126): not executable, exit code 126",
     );
     let run = Setup::of("run", &absent).args(&["--", "true"]);
-    ends(run, 127, "(code 127): not found, see --binary-path, exit code 127");
+    ends(
+        run,
+        127,
+        "(code 127): not found, see --binary-path, exit code 127",
+    );
     let refused = "exited with code 1: its configuration is refused or a port taken, its log says why, exit code 1";
     let setup = Setup::new("hello");
     setup.write(

@@ -75,6 +75,9 @@ pub struct Program {
 impl Program {
     pub fn start(command: &mut Command) -> Self {
         let command = command.stdout(Stdio::piped()).stderr(Stdio::inherit());
+        // The C library of the program that ships gives back each large block when it is freed. glibc's stops to after the first
+        // one, and keeps up to five times what is in use; a threshold that is set stays.
+        command.env("MALLOC_MMAP_THRESHOLD_", "131072");
         let mut child = command.spawn().unwrap();
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         let shared = Arc::clone(&lines);
