@@ -528,8 +528,14 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("log", &["cli"]),
             ("parameters", &["cli"]),
             ("named_files", &["file"]),
-            ("analyze", &["cli", "exit", "file", "named_files"]),
-            ("validate", &["analyze", "cli", "exit", "named_files"]),
+            (
+                "analyze",
+                &["cli", "exit", "file", "named_files", "secrets"],
+            ),
+            (
+                "validate",
+                &["analyze", "cli", "exit", "named_files", "secrets"],
+            ),
             ("serve", &["cli", "descriptors", "exit"]),
             ("file_states", &["exposition", "html"]),
             ("config_file", &["exit", "file", "file_states", "log"]),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use api::config;
 use api::config::document::{self, COMMAND_LINE};
+use api::config::{self, Finding};
 use api::mesh::MeshConfig;
 use serde_json::{Map, Value as Json};
 
@@ -22,6 +22,7 @@ use super::{
 use crate::cli::AnalyzeFlags;
 use crate::exit::{self, Exit, Failure};
 use crate::named_files::{self, NamedFile};
+use crate::secrets::redact_finding;
 
 /// Reads the objects, analyzes them, and prints the messages.
 ///
@@ -222,6 +223,8 @@ fn located(
                     namespace => namespace,
                 };
                 of_file.extend(of_part.into_iter().map(|message| Located {
+                    // A log of CI has more readers than the file.
+                    text: redact_finding(&Finding::error(&message.path, &message.text)).message,
                     code: message.code,
                     kind: kind.clone(),
                     namespace: namespace.clone(),
@@ -229,7 +232,6 @@ fn located(
                     file: file.name.clone(),
                     line: part.line(&message.path),
                     path: message.path,
-                    text: message.text,
                 }));
             }
         }

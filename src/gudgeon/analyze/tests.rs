@@ -1395,3 +1395,19 @@ fn routes_that_no_port_of_their_hosts_is_for_are_told() {
         assert_eq!(count, expected, "{services}");
     }
 }
+
+/// A log of CI has more readers than the file.
+#[test]
+fn no_secret_is_reported() {
+    let uri = "https://me:S3CRET word@a:x/k?access_token=S3CRET";
+    let text = format!(
+        "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {{name: a, namespace: n}}\n\
+         spec: {{jwtRules: [{{issuer: i, jwksUri: '{uri}'}}]}}\n"
+    );
+    let found = whole(&[file(&text)], None);
+    let all = written(&found, MessageFormat::Text).unwrap();
+    assert!(
+        all.contains("https://…@a:x/k?access_token=…") && !all.contains("S3CRET"),
+        "{all}"
+    );
+}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use api::config::Finding;
 use api::config::collections::MESH;
 use api::redact::{REDACTED, map_quoted, redact_quoted};
-use api::url::without_credentials;
+use api::url::value_without_credentials;
 use api::well_known::LAST_APPLIED;
 use serde_json::{Map, Value};
 use sources::catalogue::ConfigReport;
@@ -96,7 +96,7 @@ pub(crate) fn redact(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(redact),
         Value::String(text) if text.contains("PRIVATE KEY") => *text = REDACTED.to_owned(),
         Value::String(text) if text.contains("://") => {
-            *text = redact_url_parameters(&without_credentials(text));
+            *text = redact_url_parameters(&value_without_credentials(text));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
@@ -345,7 +345,7 @@ pub(crate) fn redact_finding(found: &Finding) -> Finding {
 /// Redacts the secrets in quoted URLs.
 fn redact_quoted_urls(text: &str) -> String {
     map_quoted(text, |quoted| match quoted.contains("://") {
-        true => redact_url_parameters(&without_credentials(quoted)).into(),
+        true => redact_url_parameters(&value_without_credentials(quoted)).into(),
         false => quoted.into(),
     })
 }

@@ -22,6 +22,7 @@ fn secrets_go_and_the_rest_stays() {
             {"jwks": "[\"abc\"]"},
             {"jwksUri": "https://keys"},
             {"jwksUri": "https://me:abc@other/keys?token=abc&version=2"},
+            {"jwksUri": "https://me:a abc\"abc@blank/keys"},
         ],
         "annotations": {LAST_APPLIED: "{\"spec\":{\"token\":\"abc\",\"hosts\":[\"a.example\"]}}"},
         "metadata": {"annotations": {LAST_APPLIED: "abc"}},
@@ -38,6 +39,7 @@ fn secrets_go_and_the_rest_stays() {
         "AQAB",
         "https://keys",
         "https://…@other/keys?token=…&version=2",
+        "https://…@blank/keys",
         "a.example",
         "\"password\":null",
         "\"issuer\":\"i\"",
@@ -149,6 +151,11 @@ fn a_finding_redacts_the_secret() {
             "spec.jwtRules[0].jwksUri",
             "\"https://a:x/b?token=abc&c=d\", did you mean \"b\"?",
             "\"https://a:x/b?token=…&c=d\", did you mean \"b\"?",
+        ),
+        (
+            "spec.jwtRules[0].jwksUri",
+            r#"not one: "https://me:a abc\"abc@a:x/b""#,
+            "not one: \"https://…@a:x/b\"",
         ),
         (
             "spec.connection.authentication.mutual",

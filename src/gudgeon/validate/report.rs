@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::analyze::Located;
 use crate::cli::ReportFormat;
 use crate::named_files::UnreadFile;
+use crate::secrets::redact_finding;
 
 /// The subject of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,7 +95,7 @@ impl Report {
         }
     }
 
-    /// Reports an object with its findings.
+    /// Reports an object with its findings, redacted: a log of CI has more readers than the file.
     pub(super) fn object(
         &mut self,
         file: &str,
@@ -102,10 +103,10 @@ impl Report {
         subject: &Subject,
         findings: &[Finding],
     ) {
-        for found in findings {
+        for found in findings.iter().map(redact_finding) {
             let line = part.line(&found.path);
             self.warnings += usize::from(!found.is_error());
-            self.row(file, line, subject, found);
+            self.row(file, line, subject, &found);
             if self.format == ReportFormat::Text {
                 let warning = if found.is_error() { "" } else { "warning: " };
                 let place = match found.path.as_str() {
@@ -221,4 +222,27 @@ impl Report {
 fn print_line(line: &str) {
     // If stderr is closed, nobody can read the line.
     let _written = writeln!(std::io::stderr(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::named_files::NamedFile;
+    use crate::validate::source_file::SourceFile;
+
+    #[test]
+    fn no_secret_is_reported() {
+        let file = NamedFile {
+            name: "a.yaml".to_owned(),
+            text: "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {name: a, namespace: n}\n\
+                   spec: {jwtRules: [{issuer: i, jwksUri: 'https://a:x/k?access_token=S3CRET'}]}\n"
+                .to_owned(),
+            below: false,
+        };
+        let mut source_file = SourceFile::new(None, Report::new(ReportFormat::Json));
+        source_file.read(&file);
+        let answer = source_file.report.answer();
+        assert!(answer.contains("https://a:x/k?access_token=…"), "{answer}");
+        assert!(!answer.contains("S3CRET"), "{answer}");
+    }
 }

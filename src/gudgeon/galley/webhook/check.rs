@@ -127,17 +127,17 @@ impl ValidationOutcome {
     }
 
     fn refused(code: u16, reason: Reason, errors: &[Finding]) -> Self {
+        let message = message(errors);
         let response = AdmissionResponse::Refused {
             code,
-            message: message(errors),
+            message: message.clone(),
             causes: errors.iter().map(cause).collect(),
         };
-        let redacted: Vec<Finding> = errors.iter().map(secrets::redact_finding).collect();
         Self {
             response,
             warnings: Vec::new(),
             reason: Some(reason),
-            log_message: message(&redacted),
+            log_message: message,
         }
     }
 }
@@ -180,7 +180,7 @@ pub(super) fn validate(
         put_namespace(&mut request.object, &request.namespace);
     }
     let object = &request.object;
-    let (kind, mut findings) = match elsewhere(object, scope) {
+    let (kind, findings) = match elsewhere(object, scope) {
         Some(finding) => (None, vec![finding]),
         None => {
             let (checked, mut findings) = check(object);
@@ -192,6 +192,8 @@ pub(super) fn validate(
             (checked.map(|object| object.kind), findings)
         }
     };
+    // Logs of CI and of the API server have more readers than the object.
+    let mut findings: Vec<_> = findings.iter().map(secrets::redact_finding).collect();
     let warnings = response_warnings(&findings);
     findings.retain(Finding::is_error);
     let mut outcome = match findings.first() {
