@@ -49,6 +49,10 @@ pub(crate) fn decide(pod: &Value, namespace: &str, policy: Option<&Policy>) -> D
         // Redirection would change the routing of the node and not of the pod, as Istio says.
         return decided(false, "host network");
     }
+    if is_of_windows(pod) {
+        // Proxy and redirection are Linux's, and the API server refuses a pod of Windows that has fields of Linux.
+        return decided(false, "windows");
+    }
     if IGNORED.contains(&namespace) {
         return decided(false, "ignored namespace");
     }
@@ -78,6 +82,13 @@ pub(crate) fn decide(pod: &Value, namespace: &str, policy: Option<&Policy>) -> D
         return decided(true, "always selector");
     }
     decided(policy.enabled, "policy")
+}
+
+/// Returns true for a pod of Windows nodes. Before `os` existed, the node selector alone told.
+fn is_of_windows(pod: &Value) -> bool {
+    ["/spec/os/name", "/spec/nodeSelector/kubernetes.io~1os"]
+        .into_iter()
+        .any(|path| pod.pointer(path).and_then(Value::as_str) == Some("windows"))
 }
 
 fn parse_annotation(value: &str, reason: &'static str) -> Decision {
@@ -125,6 +136,27 @@ mod tests {
                 true,
                 false,
                 "host network",
+            ),
+            (
+                json!({"spec": {"os": {"name": "windows"}}, "metadata": {"labels": {"sidecar.istio.io/inject": "true"}}}),
+                "ns",
+                true,
+                false,
+                "windows",
+            ),
+            (
+                json!({"spec": {"nodeSelector": {"kubernetes.io/os": "windows"}}}),
+                "ns",
+                true,
+                false,
+                "windows",
+            ),
+            (
+                json!({"spec": {"os": {"name": "linux"}, "nodeSelector": {"kubernetes.io/os": "linux"}}}),
+                "ns",
+                true,
+                true,
+                "policy",
             ),
             (
                 json!({"spec": {"hostNetwork": false}}),
