@@ -89,7 +89,7 @@ impl Role for Galley {
         let webhook = match options.validation {
             true => {
                 let files = metrics.files.clone();
-                let started = ValidationWebhook::start(
+                let prepared = ValidationWebhook::prepare(
                     shared,
                     flags,
                     &readiness,
@@ -97,7 +97,7 @@ impl Role for Galley {
                     files,
                     &mut loops,
                 );
-                Some(started.await?)
+                Some(prepared.await?)
             }
             false => None,
         };
@@ -106,6 +106,8 @@ impl Role for Galley {
             shared, flags, &options, &readiness, &metrics, &files, &mut loops,
         )
         .await?;
+        // A cluster that the source cannot use has ended the role by now; the reconciler would log the same and try again.
+        let webhook = webhook.map(|prepared| prepared.reconcile(&mut loops));
         let (webhook, validation) = webhook.unzip();
         let validation = validation.flatten();
         let probes = stop_probes_at_end(shared);

@@ -32,6 +32,7 @@ use crate::tls;
 
 use certificate::Certificate;
 use metrics::WebhookMetrics;
+use reconcile::Reconciliation;
 pub(super) use service::Reviews;
 
 /// Connections at a time.
@@ -45,32 +46,62 @@ pub(super) struct ValidationWebhook {
     reconciler: Option<ReconcilerHandle>,
 }
 
+/// A webhook whose configuration is not reconciled yet.
+pub(super) struct PreparedWebhook {
+    webhook: Arc<ValidationWebhook>,
+    /// `None`: the process has one listener for all webhooks.
+    listener: Option<Listener>,
+    reconciliation: Option<Reconciliation>,
+}
+
+impl PreparedWebhook {
+    fn new(
+        reviews: Arc<Reviews>,
+        listener: Option<Listener>,
+        reconciler: Option<(Reconciliation, ReconcilerHandle)>,
+    ) -> Self {
+        let (reconciliation, reconciler) = reconciler.unzip();
+        Self {
+            webhook: Arc::new(ValidationWebhook {
+                reviews,
+                reconciler,
+            }),
+            listener,
+            reconciliation,
+        }
+    }
+
+    /// Starts to reconcile the webhook configuration.
+    pub(super) fn reconcile(
+        self,
+        loops: &mut JoinSet<()>,
+    ) -> (Arc<ValidationWebhook>, Option<Listener>) {
+        if let Some(reconciliation) = self.reconciliation {
+            loops.spawn(reconciliation.run());
+        }
+        (self.webhook, self.listener)
+    }
+}
+
 impl ValidationWebhook {
-    /// Starts the webhook: its listener, unless the process has one for all webhooks, and the watches of files and cluster.
+    /// Prepares the webhook: its listener, unless the process has one for all webhooks, and the watches of files.
     ///
     /// # Errors
     /// The flags contradict each other, or the port is taken.
-    pub(super) async fn start(
+    pub(super) async fn prepare(
         shared: &Shared,
         flags: &GalleyFlags,
         readiness: &Arc<Readiness>,
         registry: &mut Registry,
         files: FileMetrics,
         loops: &mut JoinSet<()>,
-    ) -> Result<(Arc<Self>, Option<Listener>), Failure> {
+    ) -> Result<PreparedWebhook, Failure> {
         let clusters = shared.clusters();
         if let Some(shared) = shared.webhooks().filter(|_| flags.webhook.port.is_none()) {
             let metrics = WebhookMetrics::new(registry, files);
-            let reconciler = reconcile::start(clusters, flags, &shared.into(), &metrics, loops)?;
+            let reconciler = reconcile::prepare(clusters, flags, &shared.into(), &metrics, loops)?;
             let reviews = Reviews::new(api::config::check, reconcile::service(flags), metrics);
-            let reviews = Arc::new(reviews);
-            return Ok((
-                Arc::new(Self {
-                    reviews,
-                    reconciler,
-                }),
-                None,
-            ));
+            return Ok(PreparedWebhook::new(Arc::new(reviews), None, reconciler));
         }
         let certificate = Certificate::new(flags)?;
         let config = tls::server(Arc::clone(&certificate.current))
@@ -79,20 +110,14 @@ impl ValidationWebhook {
             everywhere("validation-port", flags.webhook.port(), MAX_CONNECTIONS).await?;
         bound.tls = Some(TlsAcceptor::from(config));
         let metrics = WebhookMetrics::new(registry, files);
-        let reconciler = reconcile::start(clusters, flags, &certificate.ca, &metrics, loops)?;
+        let reconciler = reconcile::prepare(clusters, flags, &certificate.ca, &metrics, loops)?;
         let reviews = Reviews::new(api::config::check, reconcile::service(flags), metrics);
         let reviews = Arc::new(reviews);
         certificate.run_reload_loop(Arc::clone(&reviews), Arc::clone(readiness), loops);
         let address = bound.listener.local_addr();
         let address = address.map_or_else(|_| "?".to_owned(), |address| address.to_string());
         info!("validation on https://{address}");
-        Ok((
-            Arc::new(Self {
-                reviews,
-                reconciler,
-            }),
-            Some(bound),
-        ))
+        Ok(PreparedWebhook::new(reviews, Some(bound), reconciler))
     }
 
     /// Returns the status of the webhook configuration, if it is reconciled.

@@ -33,17 +33,32 @@ fn access(flags: &GalleyFlags) -> Option<Access> {
     Some(Access::InCluster)
 }
 
-/// Starts the reconciler; the returned handle has its status.
+/// A reconciler, and its way to the cluster.
+pub(super) struct Reconciliation {
+    clusters: Clusters,
+    access: Access,
+    reconciler: WebhookReconciler,
+}
+
+impl Reconciliation {
+    /// Connects and reconciles, for ever.
+    pub(super) async fn run(self) {
+        let cluster = webhook_configuration::connected(&self.clusters, &self.access).await;
+        self.reconciler.run(cluster).await;
+    }
+}
+
+/// Prepares the reconciler, and passes bundles on to it; the handle has its status. `None`: no webhook configuration is kept.
 ///
 /// # Errors
 /// The file of the webhook configuration is invalid.
-pub(super) fn start(
+pub(super) fn prepare(
     clusters: Clusters,
     flags: &GalleyFlags,
     ca: &WebhookCa,
     metrics: &WebhookMetrics,
     loops: &mut JoinSet<()>,
-) -> Result<Option<ReconcilerHandle>, Failure> {
+) -> Result<Option<(Reconciliation, ReconcilerHandle)>, Failure> {
     let Some(access) = access(flags) else {
         return Ok(None);
     };
@@ -57,11 +72,12 @@ pub(super) fn start(
         pem,
         unreadable,
     ));
-    loops.spawn(async move {
-        let cluster = webhook_configuration::connected(&clusters, &access).await;
-        reconciler.run(cluster).await;
-    });
-    Ok(Some(handle))
+    let reconciliation = Reconciliation {
+        clusters,
+        access,
+        reconciler,
+    };
+    Ok(Some((reconciliation, handle)))
 }
 
 /// The Service that leads to the webhook.
@@ -139,8 +155,8 @@ mod tests {
             let metrics = WebhookMetrics::new(&mut Registry::default(), FileMetrics::default());
             let clusters = Clusters::default();
             let mut loops = JoinSet::new();
-            let handle = start(clusters, &flags(line), &ca, &metrics, &mut loops).unwrap();
-            assert_eq!(handle.is_some(), is_published.is_some(), "{line}");
+            let prepared = prepare(clusters, &flags(line), &ca, &metrics, &mut loops).unwrap();
+            assert_eq!(prepared.is_some(), is_published.is_some(), "{line}");
             let bundle = CaBundle::Own(b"new".to_vec());
             assert_eq!(ca.reconcilers.have_published(&bundle), is_published);
         }

@@ -93,6 +93,27 @@ fn a_link_is_the_original_program() {
     assert_eq!(ended.status.code(), Some(78));
 }
 
+/// The webhook's reconciler logged the same cause, and that it would try again.
+#[test]
+fn a_kubeconfig_that_cannot_be_used_is_one_line() {
+    let ended = run(&[
+        "galley",
+        "--kubeconfig=/none/at/all",
+        "--selfSigned",
+        "--insecure",
+        "--server-address=tcp://127.0.0.1:0",
+        "--validation-port=0",
+        "--monitoringPort=0",
+        "--ctrlz_port=0",
+        "--livenessProbePath=",
+        "--readinessProbePath=",
+    ]);
+    let output = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
+    assert_eq!(ended.status.code(), Some(78), "{output}");
+    let of_it = output.lines().filter(|line| line.contains("/none/at/all"));
+    assert_eq!(of_it.count(), 1, "{output}");
+}
+
 #[test]
 fn probe_files_are_there_while_they_hold_and_gone_at_the_end() {
     let place = GalleyPlace::new()
