@@ -12,6 +12,7 @@ use crate::fragment::{self, Fragment};
 use crate::injection::{InjectedPod, Injection, PodProxy, StopReason};
 use crate::interface::{NativeSidecars, Origin, Outcome, Request, Review, ReviewTrace, reason};
 use crate::labels::{self, Labels};
+use crate::metrics;
 use crate::native_sidecar;
 use crate::output_types;
 use crate::overlay;
@@ -212,6 +213,7 @@ impl Injection<'_> {
         });
         self.rewrite_probes(&mut made, &mut fragment, port, &removal.originals);
         fragment.put(&mut made, &self.configuration.mesh);
+        metrics::set_variables(&mut made, &self.path_variables());
         if let (true, Some(port)) = (release.is_of_istiods_fragments(), port) {
             self.merge_metrics(&mut made, port);
         }

@@ -52,6 +52,15 @@ pub(crate) struct PodProxy {
     pub(crate) warnings: Vec<String>,
 }
 
+/// Returns the name of the variable that a pair of the webhook's path sets.
+fn variable(key: &str) -> String {
+    match key {
+        "cluster" => "ISTIO_META_CLUSTER_ID".to_owned(),
+        "net" => warnings::NETWORK.to_owned(),
+        other => other.to_uppercase(),
+    }
+}
+
 /// Reasons for which no injected pod is returned.
 pub(crate) enum StopReason {
     Skip(&'static str),
@@ -125,6 +134,19 @@ impl Injection<'_> {
             None => u16::try_from(self.proxy.config.status_port).ok(),
         };
         found.filter(|port| *port != 0)
+    }
+
+    /// Returns the proxy's variables of the webhook's path. Warns of a name for which API servers refuse the pod, as its author does
+    /// not see the path.
+    pub(crate) fn path_variables(&mut self) -> Vec<(String, String)> {
+        let pairs = self.request.proxy_envs.iter();
+        let pairs = pairs.map(|(key, value)| (variable(key), value.clone()));
+        let variables: Vec<_> = pairs.collect();
+        let mut names = variables.iter().map(|(name, _)| name);
+        let refused = names.find_map(|name| yaml_safe::refused_variable(name));
+        self.warnings
+            .extend(refused.map(|cause| format!("path of the webhook: {cause}")));
+        variables
     }
 
     /// Sends Prometheus to the proxy unless mesh or pod do not want it.
@@ -325,4 +347,70 @@ pub(crate) fn tree(name: &str, text: &str) -> Result<Option<yaml::Node>, String>
             .collect();
         format!("template {name}: its output is no YAML: {error}: {line:?}")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::interface::{Parameters, Sources};
+
+    /// The proxy's variables that a path with these pairs sets, and the warnings.
+    fn set_by(config: &str, pairs: &[(&str, &str)]) -> (Vec<Value>, Vec<String>) {
+        let sources = Sources {
+            config: Some(config),
+            ..Sources::default()
+        };
+        let (configuration, _) = Configuration::load(sources, Parameters::default()).unwrap();
+        let pairs = pairs.iter();
+        let request = Request {
+            proxy_envs: pairs
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+            ..Request::default()
+        };
+        let pod = json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "web", "image": "web:1"}]}});
+        let Outcome::Injected(injected) = configuration.inject(&request, &pod) else {
+            panic!("{config}");
+        };
+        let env = pod::proxy(&injected.pod).unwrap()["env"].as_array();
+        (env.cloned().unwrap_or_default(), injected.warnings)
+    }
+
+    #[test]
+    fn the_path_sets_variables_whatever_the_form_of_the_template() {
+        let container = "{name: istio-proxy, image: 'proxyv2:1.8.6', env: [{name: ISTIO_META_CLUSTER_ID, value: a}]}";
+        let fragment = format!("policy: enabled\ntemplate: |\n  containers: [{container}]\n");
+        let overlay = format!(
+            "policy: enabled\ntemplates:\n  sidecar: |\n    spec: {{containers: [{container}]}}\n"
+        );
+        for config in [fragment, overlay] {
+            let (env, warnings) = set_by(&config, &[("cluster", "c"), ("net", "n"), ("a_b", "x")]);
+            assert_eq!(
+                env,
+                [
+                    json!({"name": "ISTIO_META_CLUSTER_ID", "value": "c"}),
+                    json!({"name": "ISTIO_META_NETWORK", "value": "n"}),
+                    json!({"name": "A_B", "value": "x"}),
+                ],
+                "{config}"
+            );
+            assert_eq!(warnings, [""; 0]);
+            for (key, servers) in [
+                ("1a", "API servers before 1.32 refuse the variable \"1A\""),
+                ("a b", "API servers before 1.32 refuse the variable \"A B\""),
+                ("a=b", "API servers refuse the variable \"A=B\""),
+                ("é", "API servers refuse the variable \"É\""),
+            ] {
+                let (env, warnings) = set_by(&config, &[("b", "c"), (key, "x")]);
+                assert_eq!(env.len(), 3);
+                let [warning] = warnings.as_slice() else {
+                    panic!("{warnings:?}");
+                };
+                let begin = format!("path of the webhook: {servers} (want");
+                assert!(warning.starts_with(&begin), "{warning}");
+            }
+        }
+    }
 }

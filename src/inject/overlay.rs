@@ -64,15 +64,6 @@ impl ProxyRole {
     }
 }
 
-/// The variable that a pair of the webhook's path is.
-fn variable(key: &str) -> String {
-    match key {
-        "cluster" => "ISTIO_META_CLUSTER_ID".to_owned(),
-        "net" => warnings::NETWORK.to_owned(),
-        other => other.to_uppercase(),
-    }
-}
-
 /// Moves the pull secrets of the templates before the pod's own, as Istio's merge does.
 fn put_first(pod: &mut Value, secrets: &[String]) {
     let secrets: BTreeSet<&str> = secrets.iter().map(String::as_str).collect();
@@ -316,11 +307,9 @@ impl Injection<'_> {
     }
 
     /// Sets the proxy's variables of the webhook's path, and its network: the label that the user wrote counts most.
-    fn set_variables(&self, made: &mut Value, own_network: Option<&str>) {
+    fn set_variables(&mut self, made: &mut Value, own_network: Option<&str>) {
+        let mut variables = self.path_variables();
         let proxy_envs = &self.request.proxy_envs;
-        let pairs = proxy_envs.iter();
-        let pairs = pairs.map(|(key, value)| (variable(key), value.clone()));
-        let mut variables: Vec<_> = pairs.collect();
         let own_network = own_network.filter(|name| !name.is_empty());
         let is_set = proxy_envs.iter().any(|(key, _)| key == "net");
         // The values are a default: a variable that is there is the user's, or the template's own.

@@ -200,10 +200,18 @@ fn entries<'a>(written: &'a Map<String, Value>, trail: &mut Vec<&'a str>) -> Res
 /// The map of a ProxyConfig whose entries are variables of the proxy.
 const PROXY_METADATA: &str = "proxyMetadata";
 
-/// Returns a warning if variables have names that only newer API servers take, or none: newer ones want printable ASCII without `=`.
+/// Returns a warning if variables have names that only newer API servers take, or none.
 pub(crate) fn newer_variables(written: &Map<String, Value>) -> Option<String> {
     let variables = written.get(PROXY_METADATA)?.as_object()?;
-    let name = variables.keys().find(|name| !is_variable_name(name))?;
+    let cause = variables.keys().find_map(|name| refused_variable(name))?;
+    Some(format!("{PROXY_METADATA}: {cause}"))
+}
+
+/// Returns which API servers refuse a variable of that name, or `None`: newer ones want printable ASCII without `=`.
+pub(crate) fn refused_variable(name: &str) -> Option<String> {
+    if is_variable_name(name) {
+        return None;
+    }
     let is_taken = |letter| matches!(letter, b' '..=b'~') && letter != b'=';
     let servers = match !name.is_empty() && name.bytes().all(is_taken) {
         true => "API servers before 1.32",
@@ -211,7 +219,7 @@ pub(crate) fn newer_variables(written: &Map<String, Value>) -> Option<String> {
     };
     let excerpt = first_letters(name, MAX_SHOWN);
     Some(format!(
-        "{PROXY_METADATA}: {servers} refuse the variable {excerpt:?} (want letters, digits and . _ - with no digit first)"
+        "{servers} refuse the variable {excerpt:?} (want letters, digits and . _ - with no digit first)"
     ))
 }
 

@@ -382,6 +382,7 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "injection",
                     "interface",
                     "labels",
+                    "metrics",
                     "native_sidecar",
                     "output_types",
                     "overlay",
