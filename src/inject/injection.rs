@@ -300,6 +300,7 @@ impl Injection<'_> {
             return self.stop(StopReason::Pod(cause));
         }
         self.note_pruned();
+        self.warnings.extend(variables::without_effect(&pod));
         let warnings = self.warnings.into_vec();
         let operations = json_patch::diff_replacing(self.sent, &pod, &replaced_elements);
         let (count, text) = (operations.len(), json_patch::to_text(&operations));

@@ -1,9 +1,12 @@
-//! Variables and arguments that would keep a container from starting: Linux starts no program with a longer one.
+//! Variables and arguments that would keep a container from starting, since Linux starts no program with a longer one, and variables
+//! without effect.
 
 use serde_json::Value;
 
+use crate::annotations;
 use crate::fragment::Fragment;
 use crate::pod::{self, LONGEST_VARIABLE, PROXY, PodList};
+use crate::release::Release;
 use crate::status::Status;
 use crate::warnings::Warnings;
 
@@ -81,6 +84,28 @@ fn container_too_long(container: &Value) -> Option<String> {
     ))
 }
 
+/// Returns warnings about variables of Istio's agent that pintle neither honours nor names in its log.
+pub(crate) fn without_effect(pod: &Value) -> impl Iterator<Item = String> {
+    let proxy = pod::proxy(pod).filter(|proxy| Release::of_proxy([*proxy]) == Release::Ours);
+    let env = proxy.and_then(|proxy| proxy.get("env")?.as_array());
+    env.into_iter().flatten().filter_map(|variable| {
+        let name = pod::name(variable);
+        let value = variable.get("value").and_then(Value::as_str);
+        let cause = idle(name, value.unwrap_or_default())?;
+        Some(format!("{name} of {PROXY} has no effect: {cause}"))
+    })
+}
+
+/// Returns the reason why a variable has no effect on pintle.
+fn idle(name: &str, value: &str) -> Option<&'static str> {
+    if name.starts_with("XDS_HEADER_") {
+        return Some("the proxy adds no headers to its streams of configuration");
+    }
+    let is_switched_off = annotations::boolean(value) == Some(false);
+    (name == "ISTIO_ENABLE_HTTP2_PROBING" && is_switched_off)
+        .then_some("HTTPS probes speak HTTP/2 where the server chooses it")
+}
+
 /// Removes variables that are too long, and adds warnings.
 pub(crate) fn leave_out_long(made: &mut impl Containers, warnings: &mut Warnings) {
     for container in made.containers_mut() {
@@ -101,5 +126,37 @@ pub(crate) fn leave_out_long(made: &mut impl Containers, warnings: &mut Warnings
             }
             fits
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn variables_of_which_pintle_says_nothing_are_told() {
+        let pod = |image: &str| {
+            json!({"spec": {"containers": [{"name": "web"}], "initContainers": [{"name": "istio-proxy", "image": image, "env": [
+                {"name": "XDS_HEADER_tenant", "value": "S3CRET"}, {"name": "XDS_ROOT_CA", "value": "/ca.pem"},
+                {"name": "ISTIO_ENABLE_HTTP2_PROBING", "value": "F"}, {"name": "XDS_HEADER_node", "valueFrom": {}}]}]}})
+        };
+        let told: Vec<_> = without_effect(&pod("r.example/pintle-envoy:1")).collect();
+        let headers = "has no effect: the proxy adds no headers to its streams of configuration";
+        assert_eq!(
+            told,
+            [
+                &format!("XDS_HEADER_tenant of istio-proxy {headers}"),
+                "ISTIO_ENABLE_HTTP2_PROBING of istio-proxy has no effect: HTTPS probes speak HTTP/2 where the server chooses it",
+                &format!("XDS_HEADER_node of istio-proxy {headers}"),
+            ]
+        );
+        for value in ["true", "1", "", "maybe"] {
+            assert_eq!(idle("ISTIO_ENABLE_HTTP2_PROBING", value), None, "{value}");
+        }
+        // Istio's own agent has these.
+        assert_eq!(without_effect(&pod("istio/proxyv2:1.24.0")).next(), None);
+        assert_eq!(without_effect(&json!({"spec": {}})).next(), None);
     }
 }

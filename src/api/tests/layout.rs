@@ -246,7 +246,17 @@ const ROOMS: &[(&str, Rooms)] = &[
                     "yaml_safe",
                 ],
             ),
-            ("variables", &["fragment", "pod", "status", "warnings"]),
+            (
+                "variables",
+                &[
+                    "annotations",
+                    "fragment",
+                    "pod",
+                    "release",
+                    "status",
+                    "warnings",
+                ],
+            ),
             (
                 "uninject",
                 &[
