@@ -184,6 +184,9 @@ impl Stream {
     fn step(&mut self, now: Duration) -> Option<(Option<Response>, Phase)> {
         match &self.phase {
             Phase::Idle => None,
+            Phase::AwaitingClusters { until } => {
+                (now >= *until).then_some((None, Phase::Listeners))
+            }
             // Its clusters were answered or given up before.
             Phase::Returning => Some((None, Phase::Idle)),
             Phase::Clusters => Some(self.step_clusters(now)),

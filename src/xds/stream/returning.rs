@@ -5,7 +5,12 @@
 //! wait until the new clusters are warm, and in delta what is gone stays until they are answered. In state of the world the client
 //! says one version for all, so that any of its clusters may be new to it, and those that are gone cannot be kept: nobody knows them.
 //!
-//! A client without versions has nothing to lose, and one that names its clusters learns of them from its routes: neither waits.
+//! While clusters warm, Envoy holds its request for them back, and asks for assignments, listeners and routes alone: those of a
+//! server that knows newer clusters would lead to what it has not. The assignments that it is sent at once end its wait, and its
+//! listeners and routes wait for the request for clusters that follows.
+//!
+//! A client without versions has nothing to lose, one that names its clusters or listeners learns of them from its routes, and one
+//! that asks for no assignments has its clusters from elsewhere: none of them waits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,8 +18,9 @@ use std::time::Duration;
 
 use super::Stream;
 use super::ack_state::AckState;
-use super::message::{Protocol, Response, STEP};
+use super::message::{Client, Protocol, Response, STEP};
 use super::rollout::{Phase, Warming};
+use super::set_subscription::Arrival;
 use crate::view::{Set, Type};
 
 /// The time that listeners wait for new clusters where requests of a new stream come late: a push may stand behind them.
@@ -22,9 +28,40 @@ const LATE: Duration = STEP.saturating_mul(2);
 
 impl Stream {
     /// A client came with clusters that differ from those that it is to have.
-    pub(super) fn begin_return(&mut self, now: Duration) {
-        self.returning = Some(now.saturating_add(LATE));
+    fn begin_return(&mut self, now: Duration) {
+        // The wait for its request for clusters is part of all.
+        let last = now.saturating_add(LATE);
+        self.returning.get_or_insert(last);
         self.phase = Phase::Returning;
+    }
+
+    /// A client came with listeners of another stream.
+    pub(super) fn listeners_arrived(&mut self, now: Duration) {
+        let is_warming = self.ack_states.endpoints.requested && !self.ack_states.clusters.requested;
+        if is_warming && self.client == Client::Envoy {
+            self.returning = Some(now.saturating_add(LATE));
+            let until = now.saturating_add(STEP);
+            self.phase = Phase::AwaitingClusters { until };
+        }
+    }
+
+    /// A client has asked for clusters for the first time.
+    pub(super) fn clusters_arrived(&mut self, now: Duration, arrival: Arrival) {
+        match arrival {
+            Arrival::Behind => self.begin_return(now),
+            Arrival::New | Arrival::Current => {
+                if matches!(self.phase, Phase::AwaitingClusters { .. }) {
+                    self.returning = None;
+                    self.phase = Phase::Listeners;
+                }
+            }
+        }
+    }
+
+    /// Returns true if assignments of clusters that are gone stay as the client came with them. One whose clusters warm waits for
+    /// all that it asks for.
+    pub(super) fn holds_assignments(&self) -> bool {
+        self.returning.is_some() && self.ack_states.clusters.requested
     }
 
     /// Returns true if requests for listeners and routes wait for new clusters: no older view has an answer to them.

@@ -9,8 +9,8 @@
 //! Each wait ends after two seconds, for a client may never answer.
 //!
 //! The answer to a client that comes with clusters of another stream takes the same steps, see `returning`. Its requests may come
-//! late, and each begins the wait under way anew: the listeners come within four seconds of its request for clusters, and the next
-//! push begins within six.
+//! late, and each begins the wait under way anew: the listeners come within four seconds of its first request for clusters or
+//! listeners, and the next push begins within six.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,6 +24,10 @@ use super::message::STEP;
 pub(super) enum Phase {
     #[default]
     Idle,
+    /// A client came with listeners of another stream while its clusters warm, and asks for clusters when they are warm.
+    AwaitingClusters {
+        until: Duration,
+    },
     /// A client came with clusters of another stream, and is not answered yet.
     Returning,
     /// Clusters are to be looked at.
@@ -47,7 +51,8 @@ impl Phase {
     /// The clusters that vanish are still what they were.
     pub(super) fn keeps_clusters(&self) -> bool {
         match self {
-            Self::Returning
+            Self::AwaitingClusters { .. }
+            | Self::Returning
             | Self::Clusters
             | Self::Warming(_)
             | Self::Listeners
@@ -60,7 +65,9 @@ impl Phase {
     /// Listeners and routes are still those of the push before.
     pub(super) fn keeps_listeners(&self) -> bool {
         match self {
-            Self::Returning | Self::Clusters | Self::Warming(_) => true,
+            Self::AwaitingClusters { .. } | Self::Returning | Self::Clusters | Self::Warming(_) => {
+                true
+            }
             Self::Idle
             | Self::Listeners
             | Self::Routes
@@ -81,7 +88,9 @@ impl Phase {
     pub(super) fn deadline(&self) -> Option<Duration> {
         match self {
             Self::Warming(warming) => Some(warming.until),
-            Self::Draining { until } | Self::Dropped { until, .. } => Some(*until),
+            Self::AwaitingClusters { until }
+            | Self::Draining { until }
+            | Self::Dropped { until, .. } => Some(*until),
             Self::Idle | Self::Returning | Self::Clusters | Self::Listeners | Self::Routes => None,
         }
     }
@@ -92,6 +101,7 @@ impl Phase {
             Self::Warming(warming) => (&mut warming.until, last),
             Self::Draining { until } => (until, last.saturating_add(STEP)),
             Self::Idle
+            | Self::AwaitingClusters { .. }
             | Self::Returning
             | Self::Clusters
             | Self::Listeners

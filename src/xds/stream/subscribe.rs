@@ -83,10 +83,20 @@ impl Stream {
         if !self.unknown.answer(kind, &forgotten) {
             return Err(Fault::UnknownNames);
         }
-        if kind == Type::Cluster && arrival == Arrival::Behind {
-            self.begin_return(now);
+        if is_first {
+            self.arrived(now, &request, arrival);
         }
         Ok(())
+    }
+
+    /// Lets a client that came with what it has of another stream take the steps of one that returns.
+    fn arrived(&mut self, now: Duration, request: &Request, arrival: Arrival) {
+        let has_versions = !(request.version.is_empty() && request.initial.is_empty());
+        if request.kind == Type::Cluster {
+            self.clusters_arrived(now, arrival);
+        } else if has_versions && self.subscriptions.listeners.is_wildcard() {
+            self.listeners_arrived(now);
+        }
     }
 
     fn subscribe_named(&mut self, request: &Request, is_first: bool) -> Result<(), Fault> {
@@ -130,7 +140,7 @@ impl Stream {
         let source = ResourceLookup {
             get: &|name| views.get(kind, name),
             absence: AbsenceSignal::of(kind, self.protocol, self.client),
-            hold: kind == Type::Endpoint && self.returning.is_some(),
+            hold: kind == Type::Endpoint && self.holds_assignments(),
             nonce: 0,
             lists: &self.lists,
         };

@@ -3,8 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::backend::{Backend, Load};
-use crate::place::{Address, Place, documents, until};
+use crate::place::{Address, Discovery, Place, documents, until};
 use crate::proxy::{Proxy, Setup, in_sync};
+use crate::relay::Relay;
 
 const PORT: u16 = 18191;
 
@@ -45,47 +46,121 @@ fn rules(turn: usize) -> String {
     documents(&[renamed, added].concat())
 }
 
-/// In state of the world the server does not know what a proxy has that is gone, so nothing asks for the renamed one there.
+/// Two proxies and their discovery, which can be away.
+struct Mesh {
+    discovery: Discovery,
+    relays: [Relay; 2],
+    state: Proxy,
+    delta: Proxy,
+    /// Of the services, and of discovery.
+    _addresses: [Address; 2],
+}
+
+impl Mesh {
+    fn start() -> Self {
+        let (ip, own) = (Address::new(), Address::new());
+        let backend = Backend::new(ip.ip, "v1");
+        let services = ["renamed", "added"].map(|name| service(name, ip.ip, backend.port));
+        let at = SocketAddr::from((own.ip, 15010));
+        let discovery = Place::new()
+            .with("config/services.yaml", &documents(&services))
+            .with("config/rules.yaml", &rules(0))
+            .arg(&format!("--grpcAddr={at}"))
+            .start();
+        let relays = [Relay::new(at), Relay::new(at)];
+        let state = Setup::new("state", relays[0].port).start();
+        let delta = Setup::new("delta", relays[1].port).delta().start();
+        let this = Self {
+            discovery,
+            relays,
+            state,
+            delta,
+            _addresses: [ip, own],
+        };
+        this.until_known(0);
+        this
+    }
+
+    fn proxies(&self) -> [&Proxy; 2] {
+        [&self.state, &self.delta]
+    }
+
+    fn change(&self, turn: usize) {
+        self.discovery
+            .place
+            .write("config/rules.yaml", &rules(turn));
+    }
+
+    /// Until both proxies have the routes of this turn.
+    fn until_known(&self, turn: usize) {
+        for proxy in self.proxies() {
+            until(&format!("turn {turn} at {}", proxy.name), || {
+                let known = proxy.ask("/config_dump?resource=dynamic_route_configs");
+                ["renamed", "added"]
+                    .iter()
+                    .all(|name| known.contains(&format!("\"{name}-turn-{turn}\"")))
+                    .then_some(())
+            });
+        }
+    }
+
+    /// Lets both proxies have the new clusters of this turn, without their assignments.
+    fn begin(&self, turn: usize) {
+        self.relays.iter().for_each(|relay| relay.stop_after(1));
+        self.change(turn);
+        for proxy in self.proxies() {
+            until(&format!("clusters that warm at {}", proxy.name), || {
+                (proxy.stat("cluster_manager.warming_clusters") > 0).then_some(())
+            });
+        }
+    }
+
+    /// Kills discovery; the next one has the rules of this turn.
+    fn pass(&mut self, turn: usize) {
+        self.discovery.kill();
+        self.relays.iter().for_each(Relay::cut);
+        self.change(turn);
+        self.discovery.again();
+        self.until_known(turn);
+        in_sync(&self.discovery, "delta");
+    }
+
+    /// In state of the world the server does not know what a proxy has that is gone, so nothing asks for the renamed one there.
+    fn loads(&self) -> [Load; 3] {
+        let of = |proxy: &Proxy, host| Load::new(proxy.ip, host, PORT);
+        [
+            of(&self.state, "added"),
+            of(&self.delta, "added"),
+            of(&self.delta, "renamed"),
+        ]
+    }
+}
+
 #[test]
 fn rules_that_change_while_the_server_is_away_lose_no_request() {
-    let (ip, own) = (Address::new(), Address::new());
-    let backend = Backend::new(ip.ip, "v1");
-    let services = ["renamed", "added"].map(|name| service(name, ip.ip, backend.port));
-    let at = SocketAddr::from((own.ip, 15010));
-    let mut discovery = Place::new()
-        .with("config/services.yaml", &documents(&services))
-        .with("config/rules.yaml", &rules(0))
-        .arg(&format!("--grpcAddr={at}"))
-        .start();
-    let state = Setup::new("state", at.port()).of(at).start();
-    let delta = Setup::new("delta", at.port()).of(at).delta().start();
-    let knows = |proxy: &Proxy, turn: usize| {
-        until(&format!("turn {turn} at {}", proxy.name), || {
-            let known = proxy.ask("/config_dump?resource=dynamic_route_configs");
-            ["renamed", "added"]
-                .iter()
-                .all(|name| known.contains(&format!("\"{name}-turn-{turn}\"")))
-                .then_some(())
-        });
-    };
-    for proxy in [&state, &delta] {
-        knows(proxy, 0);
-    }
-    let loads = [(&state, "added"), (&delta, "added"), (&delta, "renamed")]
-        .map(|(proxy, host)| Load::new(proxy.ip, host, PORT));
+    let mut mesh = Mesh::start();
+    let loads = mesh.loads();
     for turn in 1..=4 {
-        discovery.kill();
-        discovery.place.write("config/rules.yaml", &rules(turn));
-        discovery.again();
-        for proxy in [&state, &delta] {
-            knows(proxy, turn);
-        }
-        in_sync(&discovery, "delta");
+        mesh.pass(turn);
     }
     let gone = format!("outbound|{PORT}|s3|renamed.demo.svc.cluster.local");
     until("the last subset is gone", || {
-        (!delta.knows(&gone)).then_some(())
+        (!mesh.delta.knows(&gone)).then_some(())
     });
+    for load in loads {
+        assert!(load.end() > 50);
+    }
+}
+
+/// Their proxies ask the next server for all but clusters, until they have the assignments of those that warm.
+#[test]
+fn rules_that_change_while_clusters_warm_lose_no_request() {
+    let mut mesh = Mesh::start();
+    let loads = mesh.loads();
+    for turn in [1, 3, 5] {
+        mesh.begin(turn);
+        mesh.pass(turn + 1);
+    }
     for load in loads {
         assert!(load.end() > 50);
     }

@@ -300,6 +300,7 @@ const CASES: Rows = &[
             "gudgeon/tests/discovery/streams.rs new_resources_are_sent_before_old_ones_are_removed",
             "gudgeon/tests/discovery/streams.rs without_acks_each_step_comes_after_two_seconds",
             AWAY,
+            "away.rs rules_that_change_while_clusters_warm_lose_no_request",
         ],
     ),
     (

@@ -372,6 +372,15 @@ impl Run {
         panic!("it does not end");
     }
 
+    /// The clusters that routes lead to and that do not serve, after a stream of which no server knows what is gone.
+    fn broken(&self) -> Vec<String> {
+        let broken = match self.protocol {
+            Protocol::Delta => self.envoy.broken(),
+            Protocol::StateOfTheWorld => self.envoy.broken_by_the_last(),
+        };
+        broken.into_iter().cloned().collect()
+    }
+
     /// The client has what there is.
     fn check(&self) {
         let (world, envoy) = (&self.world, &self.envoy);
@@ -592,8 +601,8 @@ proptest! {
         run.check();
     }
 
-    /// Nor on the next stream of a client that comes with clusters of a world before, unless some of them are warming: then it asks
-    /// for none. In state of the world no server knows what is gone, and the new routes alone lead somewhere.
+    /// Nor on the next stream of a client that comes with clusters of a world before, be some of them warming. In state of the world
+    /// no server knows what is gone, and the new routes alone lead somewhere.
     #[test]
     fn no_route_leads_nowhere_after_the_server_was_away(
         protocol in protocols(),
@@ -601,29 +610,43 @@ proptest! {
         events in prop::collection::vec(step_or_away(), 0..80),
     ) {
         let mut run = Run::new(protocol, world, false);
-        let broken = |run: &Run| -> Vec<String> {
-            let broken = match protocol {
-                Protocol::Delta => run.envoy.broken(),
-                Protocol::StateOfTheWorld => run.envoy.broken_by_the_last(),
-            };
-            broken.into_iter().cloned().collect()
-        };
         for event in events {
-            if let Event::Away(one, other) = event
-                && !run.envoy.is_warming().is_empty()
-            {
-                run.change(&[one, other]);
-            } else {
-                run.happen(event);
-            }
-            let broken = broken(&run);
+            run.happen(event);
+            let broken = run.broken();
             prop_assert!(broken.is_empty(), "no cluster {:?}", broken);
         }
         while run.send() | run.arrive() | run.read() | run.hear() {
-            let broken = broken(&run);
+            let broken = run.broken();
             prop_assert!(broken.is_empty(), "no cluster {:?}", broken);
         }
         run.drain();
         run.check();
+    }
+
+    /// Nor where the server ends within a push: while clusters warm, the client asks for none.
+    #[test]
+    fn no_route_leads_nowhere_after_the_server_ended_within_a_push(
+        protocol in protocols(),
+        world in worlds(),
+        turns in prop::collection::vec(
+            (prop::collection::vec(change(), 1..4), 0..12_u8, prop::collection::vec(change(), 1..8)),
+            2..8,
+        ),
+    ) {
+        // A client without any cluster comes without versions of them, as one that starts.
+        let mut run = Run::new(protocol, world.simple(Cluster, "kept", 0), false);
+        for (pushed, steps, missed) in turns {
+            run.drain();
+            run.change(&pushed);
+            for _ in 0..steps {
+                let _has_more = run.send() || run.arrive() || run.read() || run.hear();
+            }
+            run.apply(&missed);
+            run.reconnect();
+            while run.send() | run.arrive() | run.read() | run.hear() {
+                let broken = run.broken();
+                prop_assert!(broken.is_empty(), "no cluster {:?}", broken);
+            }
+        }
     }
 }

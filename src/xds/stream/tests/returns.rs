@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::rollouts::{after, before, routed, without_old};
-use super::world::{Wire, World};
+use super::world::{Wire, World, text};
 use crate::stream::{Client, Protocol, Request, RequestOutcome, UNKNOWN_NAMES};
 use crate::view::Type;
 use crate::view::Type::{Cluster, Endpoint, Listener, Route};
@@ -218,6 +218,104 @@ fn late_requests_prolong_the_steps_of_a_new_stream_by_two_seconds() {
     );
 }
 
+/// A client whose clusters warm: it asks for all but them, and listeners last.
+fn warms(protocol: Protocol, had: &World, world: &World) -> Wire {
+    let mut wire = Wire::new(protocol, Client::Envoy, world);
+    for kind in [Endpoint, Listener, Route] {
+        wire.ask(&first(protocol, had, kind));
+    }
+    wire
+}
+
+/// Its assignments come at once, so that it goes on to ask for clusters.
+#[test]
+fn listeners_wait_for_the_clusters_of_a_client_that_warms() {
+    let assignments = ["eds kept=1 old=~", "eds kept=1 -old"];
+    let clusters = ["cds kept=1 new=1", "cds new=1"];
+    for (at, protocol) in PROTOCOLS.into_iter().enumerate() {
+        let mut wire = warms(protocol, &before(), &after());
+        assert_eq!(wire.all(), [assignments[at]]);
+        wire.ack(Endpoint);
+        assert!(wire.all().is_empty(), "{protocol:?}");
+        wire.ask(&first(protocol, &before(), Cluster));
+        assert_eq!(text(&wire.next().unwrap()), clusters[at]);
+        wire.names(Endpoint, &["kept", "new"]);
+        assert!(wire.all().iter().all(|sent| sent.starts_with("eds")));
+        wire.ack(Endpoint);
+        assert!(wire.all().is_empty(), "{protocol:?}");
+        wire.ack(Cluster);
+        assert_eq!(wire.all(), ["lds l=2", "rds 80=2"], "{protocol:?}");
+        wire.ack(Listener);
+        wire.ack(Route);
+        let gone = wire.all();
+        match protocol {
+            Protocol::StateOfTheWorld => assert!(gone.is_empty()),
+            Protocol::Delta => assert_eq!(gone, ["cds -old"]),
+        }
+        wire.ack(Cluster);
+        assert!(is_done(&mut wire), "{protocol:?}");
+    }
+}
+
+#[test]
+fn a_client_that_has_all_clusters_once_they_are_warm_waits_no_longer() {
+    for protocol in PROTOCOLS {
+        let had = before().eds("new", 1, 1);
+        let mut wire = warms(
+            protocol,
+            &had,
+            &routed("new", 2).eds("old", 1, 1).eds("new", 1, 1),
+        );
+        assert_eq!(wire.all(), ["eds kept=1 new=1 old=1"]);
+        wire.ask(&first(protocol, &had, Cluster));
+        assert_eq!(wire.all(), ["lds l=2", "rds 80=2"], "{protocol:?}");
+        wire.ack(Listener);
+        wire.ack(Route);
+        assert!(is_done(&mut wire));
+    }
+}
+
+/// A cluster of DNS may warm for long.
+#[test]
+fn a_client_that_warms_has_its_listeners_within_four_seconds() {
+    let listeners = ["lds l=2", "rds 80=2"];
+    for protocol in PROTOCOLS {
+        let mut wire = warms(protocol, &before(), &after());
+        wire.all();
+        // Nor does a full push come before.
+        wire.stream.merge_push(after().full());
+        wire.wait(1_999);
+        assert!(wire.all().is_empty(), "{protocol:?}");
+        wire.wait(1);
+        assert_eq!(wire.all(), listeners, "{protocol:?}");
+        assert!(is_done(&mut wire));
+
+        let mut wire = warms(protocol, &before(), &after());
+        wire.all();
+        wire.wait(1_900);
+        wire.ask(&first(protocol, &before(), Cluster));
+        assert!(wire.all()[0].starts_with("cds"));
+        // A late request would prolong the wait by two seconds.
+        wire.wait(1_900);
+        wire.names(Type::Secret, &[]);
+        wire.wait(199);
+        assert!(wire.all().is_empty(), "{protocol:?}");
+        wire.wait(1);
+        assert_eq!(wire.all(), listeners, "{protocol:?}");
+    }
+}
+
+#[test]
+fn assignments_of_a_client_that_warms_wait_for_nothing() {
+    for protocol in PROTOCOLS {
+        let mut wire = warms(protocol, &before(), &after());
+        wire.all();
+        let later = after().eds("kept", 1, 2);
+        wire.stream.merge_push(later.endpoints(&["kept"]));
+        assert_eq!(wire.all(), ["eds kept=2"], "{protocol:?}");
+    }
+}
+
 /// The server does not know what it was.
 #[test]
 fn a_cluster_that_is_gone_is_none_to_a_client_that_names_it_meanwhile() {
@@ -274,7 +372,7 @@ fn a_push_waits_for_the_steps_of_a_client_that_came_back() {
     );
 }
 
-/// A process that starts, a client that asks for no clusters, and one that learns of its clusters from its routes.
+/// A process that starts, a client whose clusters are not of this server, and those that learn of their clusters from their routes.
 #[test]
 fn others_wait_for_nothing() {
     let listeners = ["lds l=2", "rds 80=2"];
@@ -286,24 +384,34 @@ fn others_wait_for_nothing() {
         }
         assert_eq!(starts.all()[1..], listeners, "{protocol:?}");
 
-        // While its clusters warm, Envoy asks for all but them.
-        let mut warms = Wire::new(protocol, Client::Envoy, &after());
-        for kind in [Endpoint, Listener, Route] {
-            warms.ask(&first(protocol, &had, kind));
+        let mut elsewhere = Wire::new(protocol, Client::Envoy, &after());
+        for kind in [Listener, Route] {
+            elsewhere.ask(&first(protocol, &had, kind));
         }
-        assert_eq!(warms.all()[1..], listeners, "{protocol:?}");
+        assert_eq!(elsewhere.all(), listeners, "{protocol:?}");
 
+        let [cluster, endpoint] = [(Cluster, "kept"), (Endpoint, "kept")];
+        let [listener, route] = [(Listener, "l"), (Route, "80")];
         for client in [Client::Envoy, Client::Grpc] {
-            let mut by_name = Wire::new(protocol, client, &after());
-            for (kind, name) in [(Cluster, "kept"), (Listener, "l"), (Route, "80")] {
-                let request = first(protocol, &had.clone().eds("kept", 2, 1), kind);
-                by_name.ask(&Request {
-                    names: [name].into(),
-                    ..request
-                });
+            // The last is that of a client whose clusters are not asked for yet.
+            for requests in [
+                &[cluster, listener, route][..],
+                &[listener, route, cluster, endpoint],
+                &[endpoint, listener, route],
+            ] {
+                let mut by_name = Wire::new(protocol, client, &after());
+                let mut all = Vec::new();
+                for (kind, name) in requests {
+                    let request = first(protocol, &had.clone().eds("kept", 2, 1), *kind);
+                    by_name.ask(&Request {
+                        names: [*name].into(),
+                        ..request
+                    });
+                    all.extend(by_name.all());
+                }
+                all.retain(|sent| sent.starts_with("lds") || sent.starts_with("rds"));
+                assert_eq!(all, listeners, "{protocol:?} {client:?}");
             }
-            let all = by_name.all();
-            assert_eq!(all[all.len() - 2..], listeners, "{protocol:?} {client:?}");
         }
     }
     // A changed cluster serves as it was while it warms.
