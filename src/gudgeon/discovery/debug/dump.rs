@@ -127,6 +127,10 @@ fn states(
 fn debug_view(pool: &DescriptorPool<'_>, kind: Type, resource: &Resource) -> Value {
     let url = kind.url();
     let mut fields = Map::from_iter([("@type".to_owned(), url.into())]);
+    // The proxy has it of an earlier stream: a server knows its content no more.
+    if resource.body.is_empty() {
+        fields.insert(name_field(kind).to_owned(), (&*resource.name).into());
+    }
     match read(pool, url, resource) {
         Ok(Value::Object(read)) => fields.extend(read),
         Ok(_) => {}
@@ -137,6 +141,13 @@ fn debug_view(pool: &DescriptorPool<'_>, kind: Type, resource: &Resource) -> Val
         }
     }
     fields.into()
+}
+
+const fn name_field(kind: Type) -> &'static str {
+    match kind {
+        Type::Endpoint => "cluster_name",
+        Type::Cluster | Type::Listener | Type::Route | Type::Secret => "name",
+    }
 }
 
 fn read(pool: &DescriptorPool<'_>, url: &str, resource: &Resource) -> Result<Value, String> {
@@ -196,5 +207,21 @@ mod tests {
             }
         }
         assert!(count > 5, "{count}");
+    }
+
+    /// It had its type alone.
+    #[test]
+    fn a_resource_of_an_earlier_stream_has_its_name() {
+        let pool = DescriptorPool::new(ENVOY).unwrap();
+        let earlier = Resource::new("a", Vec::new());
+        for kind in Type::ALL {
+            let rendered = debug_view(&pool, kind, &earlier);
+            let field = if kind == Type::Endpoint {
+                "cluster_name"
+            } else {
+                "name"
+            };
+            assert_eq!(rendered, json!({"@type": kind.url(), field: "a"}));
+        }
     }
 }
