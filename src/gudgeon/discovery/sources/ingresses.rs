@@ -8,6 +8,7 @@ use sources::kubernetes::{Cluster, WatchTiming, ingresses as watch_ingresses};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
+use super::own_rules::ClusterRules;
 use crate::discovery::hub::Hub;
 
 fn is_enabled(hub: &Hub) -> bool {
@@ -31,19 +32,19 @@ pub(super) fn start(
     cluster: Cluster,
     namespace: Option<String>,
     pace: WatchTiming,
-    counts: watch::Receiver<bool>,
+    mut own: ClusterRules,
     loops: &mut JoinSet<()>,
 ) {
     let waits = hub.edge.begin();
     let hub = Arc::clone(hub);
     loops.spawn(async move {
         let mut snapshots = hub.current.watch();
-        let mut counts = counts;
         let (to, mut found) = watch::channel(None::<Arc<Ingresses>>);
         let mut running = JoinSet::new();
         let mut waits = Some(waits);
         loop {
-            let is_wanted = *counts.borrow_and_update() && is_enabled(&hub);
+            let count = *own.counts.borrow_and_update();
+            let is_wanted = count && is_enabled(&hub);
             if is_wanted && running.is_empty() {
                 let (cluster, namespace) = (cluster.clone(), namespace.clone());
                 running.spawn(watch_ingresses(cluster, namespace, pace, to.clone()));
@@ -60,6 +61,7 @@ pub(super) fn start(
             let Some(last) = set(&hub, Arc::clone(&all)).await else {
                 return;
             };
+            own.ingresses_are_put(count && (is_known || !is_wanted));
             // They are served with the next snapshot, which is made at once where there is none yet.
             if is_known && waits.is_some() {
                 let is_served = all.is_empty() || snapshots.borrow().is_none();
@@ -72,7 +74,7 @@ pub(super) fn start(
             }
             tokio::select! {
                 changed = snapshots.changed() => if changed.is_err() { return },
-                changed = counts.changed() => if changed.is_err() { return },
+                changed = own.counts.changed() => if changed.is_err() { return },
                 _ = found.changed() => {}
             }
         }

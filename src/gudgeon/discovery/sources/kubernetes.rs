@@ -75,14 +75,7 @@ pub(super) async fn start(
     credentials::start(hub, cluster.clone(), settings.pace, loops);
     if configuration {
         let (cluster, namespace) = (cluster.clone(), settings.namespace.clone());
-        ingresses::start(
-            hub,
-            cluster,
-            namespace,
-            settings.pace,
-            own.counts.clone(),
-            loops,
-        );
+        ingresses::start(hub, cluster, namespace, settings.pace, own.clone(), loops);
     }
     let namespace = given(flags.cluster_registries_namespace.as_deref());
     let namespace = namespace.unwrap_or(&hub.options.namespace).to_owned();

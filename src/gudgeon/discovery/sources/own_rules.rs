@@ -2,16 +2,48 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
-/// Own rules of clusters, for the task that puts them into the hub.
+/// The longest wait for Ingresses once the other rules of clusters are there. Chosen: an API server that is there answers in less, and
+/// an account without the right to list them does not keep others' rules in force.
+const LATE: Duration = Duration::from_secs(10);
+
+/// Own rules of clusters, for the tasks that put them into the hub.
 #[derive(Clone, Debug)]
 pub(super) struct ClusterRules {
     /// Receives true while they count.
     pub(super) counts: watch::Receiver<bool>,
-    put: Arc<Notify>,
+    put: Arc<PutRules>,
+}
+
+/// Tells which rules of clusters are in the hub.
+#[derive(Debug)]
+pub(super) struct PutRules {
+    configuration: Notify,
+    /// True if nobody looks for Ingresses, or they are there.
+    ingresses: watch::Sender<bool>,
+}
+
+impl Default for PutRules {
+    fn default() -> Self {
+        Self {
+            configuration: Notify::new(),
+            ingresses: watch::Sender::new(true),
+        }
+    }
+}
+
+impl PutRules {
+    /// Returns each time that rules of clusters were put into the hub while they count, with the Ingresses if these are in time.
+    pub(super) async fn notified(&self) {
+        self.configuration.notified().await;
+        let mut ingresses = self.ingresses.subscribe();
+        let _late = timeout(LATE, ingresses.wait_for(|are_put| *are_put)).await;
+    }
 }
 
 impl ClusterRules {
@@ -25,14 +57,19 @@ impl ClusterRules {
 
     /// Tells that the rules were put into the hub while they count.
     pub(super) fn are_put(&self) {
-        self.put.notify_one();
+        self.put.configuration.notify_one();
+    }
+
+    /// Tells whether the hub has the Ingresses that count.
+    pub(super) fn ingresses_are_put(&self, are_put: bool) {
+        self.put.ingresses.send_replace(are_put);
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Own {
     counts: watch::Sender<bool>,
-    put: Arc<Notify>,
+    put: Arc<PutRules>,
     /// True if own rules are read: no other source was named at the start.
     is_there: bool,
     is_directory: bool,
@@ -70,8 +107,7 @@ impl Own {
         self.has_clusters.load(Ordering::Relaxed)
     }
 
-    /// Receives a notification each time that rules of clusters were put into the hub while they count.
-    pub(super) fn put(&self) -> Arc<Notify> {
+    pub(super) fn put(&self) -> Arc<PutRules> {
         Arc::clone(&self.put)
     }
 

@@ -165,6 +165,27 @@ async fn rules_of_sources_go_behind_those_of_clusters() {
     assert_eq!(handover.applied().await, [""; 0]);
 }
 
+/// Rules made of Ingresses were gone for as long as their list takes.
+#[tokio::test]
+async fn rules_of_sources_go_behind_those_of_ingresses_if_these_are_in_time() {
+    for are_in_time in [true, false] {
+        let mut handover = Handover::of_cluster();
+        handover.name_folder();
+        handover.until_theirs_count().await;
+        let own = handover.sources.own.of_clusters();
+        own.ingresses_are_put(false);
+        handover.name_nothing();
+        own.are_put();
+        assert_eq!(handover.applied().await, ["theirs.example"]);
+        if are_in_time {
+            own.ingresses_are_put(true);
+        } else {
+            tokio::time::pause();
+        }
+        until(|| handover.hosts().is_empty()).await;
+    }
+}
+
 /// Nobody puts rules of clusters where no API server is read: those of the sources stayed in force for ever.
 #[tokio::test]
 async fn rules_of_sources_go_at_once_where_no_cluster_is_read() {
