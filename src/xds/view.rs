@@ -291,7 +291,7 @@ pub trait View: Any + fmt::Debug + Send + Sync {
 
     /// The work that is left for these names of a type, in ports of services and their endpoints. A caller that must not stop for
     /// long has it done elsewhere.
-    fn unmade(&self, _kind: Type, _names: &ResourceNames) -> usize {
+    fn unbuilt(&self, _kind: Type, _names: &ResourceNames) -> usize {
         0
     }
 

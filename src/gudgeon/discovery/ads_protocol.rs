@@ -203,7 +203,7 @@ impl<'a> AdsProtocol<'a> {
         let Some(view) = self.joined.session.with_stream(news) else {
             return;
         };
-        if view.unmade(request.kind, &request.names) < LARGE {
+        if view.unbuilt(request.kind, &request.names) < LARGE {
             return;
         }
         self.make_beside(view, vec![(request.kind, request.names.clone())])
@@ -227,10 +227,10 @@ impl<'a> AdsProtocol<'a> {
     }
 
     async fn make_beside(&self, view: Arc<dyn View>, requested: Vec<(Type, ResourceNames)>) {
-        let unmade = requested
+        let unbuilt = requested
             .iter()
-            .map(|(kind, names)| view.unmade(*kind, names));
-        let size = unmade.fold(0, usize::saturating_add);
+            .map(|(kind, names)| view.unbuilt(*kind, names));
+        let size = unbuilt.fold(0, usize::saturating_add);
         if size < LARGE {
             return;
         }

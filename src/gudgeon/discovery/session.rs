@@ -195,7 +195,7 @@ impl Session {
 
     /// Types of which something could not be made.
     pub(super) fn take_build_errors(&self) -> BTreeSet<Type> {
-        self.inner().stream.take_unmade()
+        self.inner().stream.take_failed()
     }
 
     /// Types that the client has subscribed to.

@@ -118,7 +118,7 @@ impl ProxyView {
     }
 
     /// Ports and endpoints of which no assignment was made yet.
-    pub(super) fn unmade_assignments(&self, names: &ResourceNames) -> usize {
+    pub(super) fn unbuilt_assignments(&self, names: &ResourceNames) -> usize {
         let snapshot = &self.snapshot;
         let service_ports = names.iter().filter_map(|name| {
             let (service_port, subset) = self.service_port(name)?;
@@ -147,7 +147,7 @@ impl ProxyView {
 
     /// Ports of all services, with the parts of each that make more of it: addresses, and the accounts that may answer; and the
     /// rules. If endpoints have listeners of their own, those count, too.
-    pub(super) fn unmade_of_services(&self) -> usize {
+    pub(super) fn unbuilt_of_services(&self) -> usize {
         let snapshot = &self.snapshot;
         let service_ports = self.inputs.rules.service_ports();
         let headless = snapshot.settings.headless.listeners;

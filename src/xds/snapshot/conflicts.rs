@@ -273,7 +273,7 @@ impl Snapshot {
 
     /// Takes over the conflicts that were found for proxies that still look at `earlier`, because nothing differs for them.
     /// `is_unaffected` returns true for the ids of these proxies.
-    pub fn keep_conflicts(&self, earlier: &Self, is_unaffected: impl Fn(&str) -> bool) {
+    pub fn take_over_conflicts(&self, earlier: &Self, is_unaffected: impl Fn(&str) -> bool) {
         // A snapshot of endpoints alone shares the caches of the one before.
         if Arc::ptr_eq(&self.caches, &earlier.caches) {
             return;
@@ -284,7 +284,7 @@ impl Snapshot {
 
     /// Sets of clusters and listeners, and route configurations, that were made for proxies that see the same.
     #[must_use]
-    pub fn parts_made(&self) -> usize {
+    pub fn built_parts(&self) -> usize {
         let clusters = self.caches.clusters.all();
         let clusters = clusters.iter().map(|one| one.all.len());
         let listeners = self.caches.listeners.all();
@@ -428,20 +428,20 @@ mod tests {
         }
         for (there, expected) in [("a1", &["a"][..]), ("a2", &["a"]), ("b1", &["b"])] {
             let next = snapshot();
-            next.keep_conflicts(&earlier, |proxy| proxy == there);
+            next.take_over_conflicts(&earlier, |proxy| proxy == there);
             // What the other namespace has mended is not told there any more.
             let all = next.conflicts();
             assert!(all.len() == 1 && namespaces(&all[0]) == expected, "{all:?}");
             assert_eq!(&*all[0].proxy, there);
             let last = snapshot();
-            last.keep_conflicts(&next, |proxy| proxy != there);
+            last.take_over_conflicts(&next, |proxy| proxy != there);
             assert_eq!(last.conflicts(), [], "{there} is gone");
         }
         // What was found in the meantime stays beside it.
         let next = snapshot();
         report(&next, "c", "c1");
         report(&next, "a", "a3");
-        next.keep_conflicts(&earlier, |proxy| proxy != "a1");
+        next.take_over_conflicts(&earlier, |proxy| proxy != "a1");
         let conflicts = next.conflicts();
         assert_eq!(namespaces(&conflicts[0]), ["a", "b", "c"]);
         assert_eq!(&*conflicts[0].proxy, "a2");
@@ -500,13 +500,13 @@ mod tests {
         assert_eq!(reported(&mut (0..5000).rev()).conflicts(), all);
         // The summary lasts as long as the proxy that has more.
         let next = self::snapshot();
-        next.keep_conflicts(&snapshot, |proxy| proxy == "p1");
+        next.take_over_conflicts(&snapshot, |proxy| proxy == "p1");
         let lasting = next.conflicts();
         assert_eq!(lasting.len(), MOST_OF_NAMESPACE + 1);
         let occurrences: usize = lasting.iter().map(|one| one.occurrences).sum();
         assert_eq!(occurrences, 5000);
         let last = self::snapshot();
-        last.keep_conflicts(&next, |_| false);
+        last.take_over_conflicts(&next, |_| false);
         assert_eq!(last.conflicts(), []);
     }
 
@@ -522,7 +522,7 @@ mod tests {
             earlier.caches.report([conflict], &proxy.into());
         }
         let next = snapshot();
-        next.keep_conflicts(&earlier, |proxy| proxy == "p2");
+        next.take_over_conflicts(&earlier, |proxy| proxy == "p2");
         let occurrences = || -> usize {
             let all = next.conflicts();
             all.iter().map(|one| one.occurrences).sum()
@@ -578,9 +578,9 @@ mod tests {
             })
             .collect();
         assert!(
-            snapshot.parts_made() >= 2 * SCOPES,
+            snapshot.built_parts() >= 2 * SCOPES,
             "{}",
-            snapshot.parts_made()
+            snapshot.built_parts()
         );
         let texts = snapshot.conflicts_of_parts().0.len();
         assert!(
@@ -606,11 +606,11 @@ mod tests {
         let all = earlier.conflicts();
         assert_eq!((all.len(), &*all[0].proxy), (1, "p1"));
         let next = snapshot();
-        next.keep_conflicts(&earlier, |proxy| proxy == "p2");
+        next.take_over_conflicts(&earlier, |proxy| proxy == "p2");
         let all = next.conflicts();
         assert_eq!((all.len(), &*all[0].proxy), (1, "p2"));
         let last = snapshot();
-        last.keep_conflicts(&next, |_| false);
+        last.take_over_conflicts(&next, |_| false);
         assert_eq!(last.conflicts(), []);
     }
 }

@@ -130,7 +130,7 @@ impl Registry {
 impl Snapshot {
     /// Takes over what the patches of connected proxies change. `is_as_before` returns true for the ids of those for which
     /// nothing but endpoints differs from the earlier snapshot.
-    pub fn keep_patch_matches(&self, earlier: &Self, is_as_before: impl Fn(&str) -> bool) {
+    pub fn take_over_patch_matches(&self, earlier: &Self, is_as_before: impl Fn(&str) -> bool) {
         if Arc::ptr_eq(&self.caches, &earlier.caches) {
             return;
         }

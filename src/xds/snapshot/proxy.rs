@@ -428,12 +428,12 @@ impl View for ProxyView {
         }
     }
 
-    fn unmade(&self, kind: Type, names: &ResourceNames) -> usize {
+    fn unbuilt(&self, kind: Type, names: &ResourceNames) -> usize {
         if self.inputs.proxy.node.grpc {
             return 0;
         }
         let is_made = match kind {
-            Type::Endpoint => return self.unmade_assignments(names),
+            Type::Endpoint => return self.unbuilt_assignments(names),
             Type::Cluster | Type::Secret => {
                 self.parts.clusters.all.has(&self.inputs.rules.clusters)
             }
@@ -447,7 +447,7 @@ impl View for ProxyView {
         if is_made {
             0
         } else {
-            self.unmade_of_services()
+            self.unbuilt_of_services()
         }
     }
 

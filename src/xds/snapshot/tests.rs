@@ -285,10 +285,10 @@ fn conflicts_of_reused_resources_are_still_reported() {
 
     let next = snapshot.next(world.clone(), None, None).snapshot;
     assert_eq!(metrics(&next), [listener]);
-    next.keep_conflicts(&snapshot, |proxy| proxy == FIRST);
+    next.take_over_conflicts(&snapshot, |proxy| proxy == FIRST);
     assert_eq!(metrics(&next), [listener, REJECTED_CONFIG]);
     let last = next.next(world, None, None).snapshot;
-    last.keep_conflicts(&next, |_| false);
+    last.take_over_conflicts(&next, |_| false);
     assert_eq!(metrics(&last), [listener]);
     drop((resting, snapshot, next));
     assert_eq!(metrics(&last), [""; 0]);

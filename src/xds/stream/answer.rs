@@ -124,7 +124,7 @@ impl Stream {
                 .target(kind, &*self.views.rolling),
         };
         if target.is_err() {
-            self.unmade.insert(kind);
+            self.failed.insert(kind);
         }
         target.ok()
     }
@@ -385,7 +385,7 @@ impl Stream {
         let found = self.subscriptions.endpoints.changed(dirty, &source);
         self.retained |= found.retained;
         if found.failed {
-            self.unmade.insert(Type::Endpoint);
+            self.failed.insert(Type::Endpoint);
         }
         found
     }
@@ -409,7 +409,7 @@ impl Stream {
         };
         let found = subscription.changed(dirty, &source);
         if found.failed {
-            self.unmade.insert(kind);
+            self.failed.insert(kind);
         }
         found
     }

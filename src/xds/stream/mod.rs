@@ -121,8 +121,8 @@ pub struct Stream {
     reasons: Reasons,
     nonce: u64,
     writer: Writer,
-    /// Types with a resource that could not be made since [`Stream::take_unmade`] was last called.
-    unmade: BTreeSet<Type>,
+    /// Types with a resource that could not be built since [`Stream::take_failed`] was last called.
+    failed: BTreeSet<Type>,
     lists: Arc<Lists>,
     unknown: UnknownNames,
 }
@@ -163,7 +163,7 @@ impl Stream {
             reasons: Reasons::NONE,
             nonce: 0,
             writer: Writer::default(),
-            unmade: BTreeSet::new(),
+            failed: BTreeSet::new(),
             lists: Arc::default(),
             unknown: UnknownNames::default(),
         }
@@ -282,9 +282,9 @@ impl Stream {
         self.dirty.add(&names);
     }
 
-    /// Types of which something could not be made since this was last asked.
-    pub fn take_unmade(&mut self) -> BTreeSet<Type> {
-        std::mem::take(&mut self.unmade)
+    /// Types of which something could not be built since this was last asked.
+    pub fn take_failed(&mut self) -> BTreeSet<Type> {
+        std::mem::take(&mut self.failed)
     }
 
     /// The response that the writer holds was taken.

@@ -57,8 +57,8 @@ impl Hub {
         }
         // Conflicts come up while resources are made, and those of these proxies are not made again.
         let rests = |proxy: &str| as_before.contains(proxy);
-        next.snapshot.keep_conflicts(earlier, rests);
-        next.snapshot.keep_patch_matches(earlier, rests);
+        next.snapshot.take_over_conflicts(earlier, rests);
+        next.snapshot.take_over_patch_matches(earlier, rests);
         woken
     }
 

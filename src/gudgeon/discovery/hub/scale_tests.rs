@@ -172,12 +172,12 @@ async fn a_rule_of_one_namespace_costs_its_own_proxies_alone() {
         let pushed = source.put(&hub, turn + 1).await;
         assert_eq!((pushed.full, pushed.streams), (true, PROXIES));
         // One set of clusters and one of listeners, and the routes of all ports and of the proxy's own.
-        let made = hub.snapshot().unwrap().parts_made();
+        let made = hub.snapshot().unwrap().built_parts();
         assert!((1..=4).contains(&made), "{made}");
         let (streams, bytes) = awake(&hub, &all);
         assert_eq!(streams, own, "turn {turn}");
         assert!(bytes > 0);
-        assert_eq!(hub.snapshot().unwrap().parts_made(), made);
+        assert_eq!(hub.snapshot().unwrap().built_parts(), made);
     }
 
     // The memory of older snapshots is for others to have: in time their streams look at a newer one, and find nothing.

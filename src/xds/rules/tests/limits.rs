@@ -388,17 +388,17 @@ fn the_size_of_a_world_counts_its_rules() {
     virtual_service(&mut many, "many", 1, &spec);
     assert!(Snapshot::size(&few) < 200);
     assert!(Snapshot::size(&many) > 10_000);
-    let unmade = |world: World| {
+    let unbuilt = |world: World| {
         let view = view(world);
         let names = ResourceNames::default();
-        let unmade = [Type::Cluster, Type::Listener].map(|kind| view.unmade(kind, &names));
+        let unbuilt = [Type::Cluster, Type::Listener].map(|kind| view.unbuilt(kind, &names));
         for kind in [Type::Cluster, Type::Listener] {
             view.make_ahead(kind, &names);
         }
-        let made = [Type::Cluster, Type::Listener].map(|kind| view.unmade(kind, &names));
+        let made = [Type::Cluster, Type::Listener].map(|kind| view.unbuilt(kind, &names));
         assert_eq!(made, [0, 0]);
-        unmade
+        unbuilt
     };
-    assert!(unmade(few).iter().all(|size| *size < 200));
-    assert!(unmade(many).iter().all(|size| *size > 10_000));
+    assert!(unbuilt(few).iter().all(|size| *size < 200));
+    assert!(unbuilt(many).iter().all(|size| *size > 10_000));
 }

@@ -225,7 +225,7 @@ fn a_patch_is_told_if_no_proxy_of_several_matches() {
 
     // What differs for nobody is not made again.
     let next = first.next(world.clone(), None, None).snapshot;
-    next.keep_patch_matches(&first, |_| true);
+    next.take_over_patch_matches(&first, |_| true);
     assert_eq!(unmatched_patches(&next), 0);
     let [other, own] = [(other, "other"), (own, "demo")].map(|(older, namespace)| {
         let view = next.view(&node(namespace, &[]));
@@ -236,7 +236,7 @@ fn a_patch_is_told_if_no_proxy_of_several_matches() {
 
     // A proxy that is to get something else may match or not.
     let last = next.next(world, None, None).snapshot;
-    last.keep_patch_matches(&next, |proxy| proxy.contains("other"));
+    last.take_over_patch_matches(&next, |proxy| proxy.contains("other"));
     assert_eq!(unmatched_patches(&last), 0);
     let newer = last.view(&node("demo", &[]));
     drop(own);

@@ -75,10 +75,10 @@ fn a_rule_that_selects_routers_alone_says_so() {
     let _sidecar = snapshot.view(&sidecar);
     assert_eq!(told(&snapshot), [""; 0]);
     let next = snapshot.next(mesh(), None, None).snapshot;
-    next.keep_conflicts(&snapshot, |_| true);
+    next.take_over_conflicts(&snapshot, |_| true);
     assert_eq!(told(&next), [""; 0]);
     let last = next.next(mesh(), None, None).snapshot;
-    last.keep_conflicts(&next, |proxy| *proxy != *sidecar.id);
+    last.take_over_conflicts(&next, |proxy| *proxy != *sidecar.id);
     assert_eq!(told(&last), expected);
 }
 
@@ -97,7 +97,7 @@ fn a_router_looks_again_when_a_sidecar_beside_it_changes() {
     let deleted = created.next(without, None, None);
     assert!(deleted.concerns(&edge));
     let deleted = deleted.snapshot;
-    deleted.keep_conflicts(&created, |proxy| *proxy != *edge.id);
+    deleted.take_over_conflicts(&created, |proxy| *proxy != *edge.id);
     let _router = deleted.view(&edge);
     assert_eq!(told(&deleted).len(), 1);
 }

@@ -39,12 +39,12 @@ fn it_is_known_for_which_kinds_all_was_made_ahead() {
         assert_eq!(next.is_ahead(node), is_ahead, "{number}");
         let view = next.view(node);
         assert_eq!(
-            view.unmade(Type::Listener, &ResourceNames::default()) == 0,
+            view.unbuilt(Type::Listener, &ResourceNames::default()) == 0,
             is_ahead,
             "{number}"
         );
         view.make_ahead(Type::Listener, &ResourceNames::default());
-        assert_eq!(view.unmade(Type::Listener, &ResourceNames::default()), 0);
+        assert_eq!(view.unbuilt(Type::Listener, &ResourceNames::default()), 0);
     }
     // Another of a kind that was.
     assert!(next.is_ahead(&of_kind(0)));
@@ -118,8 +118,8 @@ fn addresses_and_names_are_counted_where_they_are_made() {
         add(&mut world, b, endpoints.collect());
         let snapshot = Snapshot::new(world, Arc::new(Settings::default()));
         let view = snapshot.view(&node(CLIENT, "REDIRECT"));
-        let made = view.unmade(Type::Listener, &ResourceNames::default());
-        assert_eq!(view.unmade(Type::Cluster, &ResourceNames::default()), made);
+        let made = view.unbuilt(Type::Listener, &ResourceNames::default());
+        assert_eq!(view.unbuilt(Type::Cluster, &ResourceNames::default()), made);
         made
     };
     assert_eq!(size(0, 0, 5, Resolution::Static), 2);
@@ -140,7 +140,7 @@ fn one_of_many_ports_counts_its_own_endpoints() {
     let names: Vec<_> = (1..=100)
         .map(|port| format!("outbound|{port}||b.demo.svc.cluster.local"))
         .collect();
-    assert_eq!(view.unmade(Type::Endpoint, &names.clone().into()), 200);
+    assert_eq!(view.unbuilt(Type::Endpoint, &names.clone().into()), 200);
     let one = view.get(Type::Endpoint, &names[6]).unwrap();
     use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
     let one = ClusterLoadAssignment::decode(&*one.body).unwrap();
@@ -150,5 +150,5 @@ fn one_of_many_ports_counts_its_own_endpoints() {
         .map(|group| group.lb_endpoints.len())
         .sum();
     assert_eq!(places, 1);
-    assert_eq!(view.unmade(Type::Endpoint, &names.clone().into()), 198);
+    assert_eq!(view.unbuilt(Type::Endpoint, &names.clone().into()), 198);
 }

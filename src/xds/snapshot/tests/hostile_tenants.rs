@@ -327,10 +327,10 @@ fn a_conflict_of_shared_clusters_is_told_as_long_as_a_proxy_has_them() {
     views.iter().for_each(|view| drop(view.all(Type::Cluster)));
     assert_eq!(invalid(&earlier).len(), 1);
     let next = earlier.next(world.clone(), None, None).snapshot;
-    next.keep_conflicts(&earlier, |proxy| proxy == second);
+    next.take_over_conflicts(&earlier, |proxy| proxy == second);
     assert_eq!(invalid(&next).len(), 1, "the second proxy rests");
     let last = next.next(world, None, None).snapshot;
-    last.keep_conflicts(&next, |_| false);
+    last.take_over_conflicts(&next, |_| false);
     assert_eq!(invalid(&last).len(), 0);
 }
 

@@ -102,8 +102,8 @@ fn a_push_that_cannot_be_made_leaves_the_client_as_it_is() {
             assert!(!has(kind.as_str()), "{texts:?}");
             // What comes after it waits with it.
             assert!(!has("lds") && !has("rds"), "{texts:?}");
-            assert_eq!(wire.stream.take_unmade(), BTreeSet::from([kind]));
-            assert_eq!(wire.stream.take_unmade(), BTreeSet::new());
+            assert_eq!(wire.stream.take_failed(), BTreeSet::from([kind]));
+            assert_eq!(wire.stream.take_failed(), BTreeSet::new());
             assert!(!wire.stream.is_pending());
             // The next one can be made.
             wire.stream.merge_push(after().full());
@@ -112,7 +112,7 @@ fn a_push_that_cannot_be_made_leaves_the_client_as_it_is() {
                 let sent: Set = wire.stream.resources(kind).iter().cloned().collect();
                 assert_eq!(sent.version(), after().version(kind), "{kind:?}");
             }
-            assert_eq!(wire.stream.take_unmade(), BTreeSet::new());
+            assert_eq!(wire.stream.take_failed(), BTreeSet::new());
         }
     }
 }
@@ -124,7 +124,7 @@ fn one_assignment_that_cannot_be_made_stays_and_the_others_go_out() {
         let world = before().eds("a", 1, 2).eds("b", 1, 2);
         wire.stream.merge_push(broken(&world, Type::Endpoint, "a"));
         assert_eq!(play(&mut wire), ["eds b=2"]);
-        assert_eq!(wire.stream.take_unmade(), BTreeSet::from([Type::Endpoint]));
+        assert_eq!(wire.stream.take_failed(), BTreeSet::from([Type::Endpoint]));
         wire.stream.merge_push(world.full());
         assert_eq!(play(&mut wire), ["eds a=2"]);
     }
@@ -148,7 +148,7 @@ fn a_request_for_what_cannot_be_made_is_answered_by_the_next_push() {
             assert_eq!(play(&mut wire), Vec::<String>::new());
             wire.names(kind, names);
             assert_eq!(play(&mut wire), Vec::<String>::new(), "{kind:?}");
-            assert_eq!(wire.stream.take_unmade(), BTreeSet::from([kind]));
+            assert_eq!(wire.stream.take_failed(), BTreeSet::from([kind]));
             wire.stream.merge_push(before().full());
             assert_eq!(play(&mut wire), [answer], "{kind:?}");
         }
@@ -168,9 +168,9 @@ fn names_of_nothing_have_no_target_made_again_and_again() {
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         wire.names(kind, &names);
         assert_eq!(wire.next(), None);
-        assert_eq!(wire.stream.take_unmade(), BTreeSet::from([kind]));
+        assert_eq!(wire.stream.take_failed(), BTreeSet::from([kind]));
         assert_eq!(wire.next(), None);
-        assert_eq!(wire.stream.take_unmade(), BTreeSet::new(), "{kind:?}");
+        assert_eq!(wire.stream.take_failed(), BTreeSet::new(), "{kind:?}");
         // The next push can make it.
         wire.stream.merge_push(after().full());
         let last = format!("-{}", names[UNKNOWN_NAMES + 1]);
@@ -189,7 +189,7 @@ fn a_client_that_came_back_has_listeners_where_its_clusters_cannot_be_made() {
         }
         let others = ["eds a=2 b=2", "lds l=2", "rds r=2"];
         assert_eq!(wire.all(), others, "{protocol:?}");
-        assert_eq!(wire.stream.take_unmade(), BTreeSet::from([Type::Cluster]));
+        assert_eq!(wire.stream.take_failed(), BTreeSet::from([Type::Cluster]));
         wire.stream.merge_push(after().full());
         let all = wire.all();
         assert!(all[0].starts_with("cds a=2"), "{protocol:?} {all:?}");
