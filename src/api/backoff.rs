@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     pub first: Duration,
-    pub most: Duration,
+    pub max: Duration,
 }
 
 impl Bounds {
@@ -15,7 +15,7 @@ impl Bounds {
     #[must_use]
     pub fn step(&self, tries: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(tries);
-        self.first.saturating_mul(doubled).min(self.most)
+        self.first.saturating_mul(doubled).min(self.max)
     }
 }
 
@@ -59,7 +59,7 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds {
         first: Duration::from_millis(100),
-        most: Duration::from_secs(60),
+        max: Duration::from_secs(60),
     };
 
     #[test]
@@ -73,13 +73,13 @@ mod tests {
             ]
         );
         for _ in 0..100 {
-            assert!(backoff.next(0.999) <= BOUNDS.most.mul_f64(1.2));
+            assert!(backoff.next(0.999) <= BOUNDS.max.mul_f64(1.2));
         }
         assert!(backoff.waited());
         backoff.reset();
         assert!(!backoff.waited());
         assert_eq!(backoff.next(0.5).as_millis(), 100);
-        assert_eq!(BOUNDS.step(u32::MAX), BOUNDS.most);
+        assert_eq!(BOUNDS.step(u32::MAX), BOUNDS.max);
     }
 
     #[test]

@@ -13,5 +13,5 @@ pub(crate) const NAME: usize = 256;
 /// The backoff of a dialler; it is reset once a stream has received a message and the peer has closed it.
 pub const BACKOFF: Bounds = Bounds {
     first: Duration::from_millis(200),
-    most: Duration::from_secs(10),
+    max: Duration::from_secs(10),
 };

@@ -102,7 +102,7 @@ mod tests {
         let starts = Arc::new(AtomicUsize::new(0));
         let mut tasks = RestartingTasks::new(Bounds {
             first: Duration::from_secs(1),
-            most: Duration::from_secs(2),
+            max: Duration::from_secs(2),
         });
         let counted = Arc::clone(&starts);
         tasks.spawn("a task".to_owned(), move || {
@@ -119,7 +119,7 @@ mod tests {
         let held = Arc::new(held);
         let mut tasks = RestartingTasks::new(Bounds {
             first: Duration::from_secs(1),
-            most: Duration::from_secs(1),
+            max: Duration::from_secs(1),
         });
         tasks.spawn("a task".to_owned(), move || {
             let held = Arc::clone(&held);
@@ -157,7 +157,7 @@ mod tests {
         };
         let bounds = Bounds {
             first: Duration::from_secs(1),
-            most: Duration::from_secs(2),
+            max: Duration::from_secs(2),
         };
         let begun = Instant::now();
         let panics = AtomicUsize::new(0);
@@ -181,7 +181,7 @@ mod tests {
         };
         let bounds = Bounds {
             first: Duration::from_secs(1),
-            most: Duration::from_secs(50),
+            max: Duration::from_secs(50),
         };
         let begun = Instant::now();
         restart_after_panic("a server", bounds, watches, || {}).await;

@@ -123,7 +123,7 @@ impl<F: ReloadFiles> GuardedFiles<F> {
         let ReloadIntervals { poll, degraded } = files.intervals();
         let backoff = Backoff::new(Bounds {
             first: degraded,
-            most: poll,
+            max: poll,
         });
         Self { files, backoff }
     }

@@ -361,7 +361,7 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds {
         first: Duration::from_secs(1),
-        most: Duration::from_secs(30),
+        max: Duration::from_secs(30),
     };
 
     /// A queue and its clock.

@@ -73,7 +73,7 @@ pub struct Selection {
 pub struct WatchTiming {
     /// The first delay between two tries, doubled up to the longest.
     pub first: Duration,
-    pub most: Duration,
+    pub max: Duration,
     /// The timeout of a list's page, and of a watch's beginning.
     pub request: Duration,
     /// `timeoutSeconds` of a watch, minus up to a fifth as jitter.
@@ -88,7 +88,7 @@ impl Default for WatchTiming {
     fn default() -> Self {
         Self {
             first: Duration::from_millis(100),
-            most: Duration::from_secs(60),
+            max: Duration::from_secs(60),
             request: REQUEST,
             watch: Duration::from_secs(290),
             grace: Duration::from_secs(10),
@@ -101,7 +101,7 @@ impl WatchTiming {
     pub(crate) const fn bounds(&self) -> Bounds {
         Bounds {
             first: self.first,
-            most: self.most,
+            max: self.max,
         }
     }
 }

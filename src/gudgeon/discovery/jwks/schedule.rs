@@ -18,7 +18,7 @@ const OF_NAMESPACE_AT_ONCE: usize = 2;
 /// The backoff between failures.
 const AGAIN: Bounds = Bounds {
     first: Duration::from_secs(1),
-    most: Duration::from_secs(60),
+    max: Duration::from_secs(60),
 };
 /// A fetch of another namespace may last this much longer than its timeout, which its own timer ends: whoever gives a source as much
 /// time does not ask it a second time meanwhile.

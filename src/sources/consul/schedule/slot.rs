@@ -9,7 +9,7 @@ use super::query::{QueryPath, QueryTarget};
 /// The backoff after an error.
 const BOUNDS: Bounds = Bounds {
     first: Duration::from_secs(1),
-    most: Duration::from_secs(30),
+    max: Duration::from_secs(30),
 };
 
 /// The time after which refused checks are queried again: a token that is exchanged may be refused for a moment,

@@ -35,7 +35,7 @@ impl WatchSettings {
             analysis: false,
             pace: WatchTiming {
                 first: Duration::from_secs(1),
-                most: Duration::from_secs(30),
+                max: Duration::from_secs(30),
                 ..WatchTiming::default()
             },
             recheck_interval: Duration::from_secs(60),

@@ -20,7 +20,7 @@ fn settings(services: bool) -> WatchSettings {
     WatchSettings {
         pace: WatchTiming {
             first: Duration::from_millis(5),
-            most: Duration::from_millis(100),
+            max: Duration::from_millis(100),
             request: Duration::from_secs(5),
             watch: Duration::from_secs(60),
             grace: Duration::from_secs(1),
@@ -600,7 +600,7 @@ async fn a_failing_status_delays_no_other() {
     fake.fail("patch", &[Fault::Status(500, 0)]);
     let pace = WatchTiming {
         first: Duration::from_secs(60),
-        most: Duration::from_secs(60),
+        max: Duration::from_secs(60),
         ..settings(false).pace
     };
     let mut play = Play::analysis_at(&fake, pace);

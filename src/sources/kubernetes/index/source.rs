@@ -57,7 +57,7 @@ impl ClusterSettings {
             namespace: None,
             configuration: true,
             pace: WatchTiming {
-                most: Duration::from_secs(10),
+                max: Duration::from_secs(10),
                 ..WatchTiming::default()
             },
             patience: Duration::from_secs(5),

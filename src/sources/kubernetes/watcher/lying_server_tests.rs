@@ -35,7 +35,7 @@ impl Kind for Thing {
 
 const PACE: WatchTiming = WatchTiming {
     first: Duration::from_millis(50),
-    most: Duration::from_secs(1),
+    max: Duration::from_secs(1),
     request: Duration::from_millis(500),
     watch: Duration::from_secs(60),
     grace: Duration::from_secs(1),

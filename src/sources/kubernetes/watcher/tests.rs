@@ -30,7 +30,7 @@ impl Kind for Thing {
 
 const PACE: WatchTiming = WatchTiming {
     first: Duration::from_millis(5),
-    most: Duration::from_millis(40),
+    max: Duration::from_millis(40),
     request: Duration::from_millis(300),
     watch: Duration::from_secs(20),
     grace: Duration::from_secs(1),
@@ -460,7 +460,7 @@ async fn one_recovered_watch_wakes_the_others() {
         let (writer, reader) = store();
         let timing = WatchTiming {
             first,
-            most: Duration::from_secs(600),
+            max: Duration::from_secs(600),
             ..PACE
         };
         let source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), timing);
@@ -495,7 +495,7 @@ async fn one_recovered_watch_wakes_look_ups() {
     assert_eq!(next(&mut reader).await, ["a=1"]);
     let slow = WatchTiming {
         first: Duration::from_secs(600),
-        most: Duration::from_secs(600),
+        max: Duration::from_secs(600),
         ..PACE
     };
     let cluster = fake.cluster();
@@ -561,7 +561,7 @@ async fn peers_do_not_wake_each_other_again_and_again() {
     let recovery = ServerRecovery::default();
     let timing = WatchTiming {
         first: Duration::from_millis(100),
-        most: Duration::from_secs(60),
+        max: Duration::from_secs(60),
         ..PACE
     };
     let both = [(); 2].map(|()| {

@@ -9,7 +9,7 @@ use crate::kubernetes::fake::{Fake, Fault, Lie};
 
 const PACE: WatchTiming = WatchTiming {
     first: Duration::from_millis(5),
-    most: Duration::from_millis(40),
+    max: Duration::from_millis(40),
     request: Duration::from_secs(5),
     watch: Duration::from_secs(20),
     grace: Duration::from_secs(1),

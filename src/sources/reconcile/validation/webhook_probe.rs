@@ -46,7 +46,7 @@ const WITHOUT_SLICES: Duration = Duration::from_secs(300);
 /// asks for a longer wait gets it.
 const BOUNDS: Bounds = Bounds {
     first: AGAIN,
-    most: AGAIN,
+    max: AGAIN,
 };
 
 const ENDPOINTS: Resource = Resource::core("endpoints");

@@ -69,7 +69,7 @@ impl Goal {
     pub(super) fn next_write(&self, recent: &[Instant], pace: &WatchTiming) -> Option<Instant> {
         let last = *recent.last()?;
         match self {
-            Self::Validation(_) => Some(last + STEADY.min(pace.most)),
+            Self::Validation(_) => Some(last + STEADY.min(pace.max)),
             Self::Bundle { .. } => {
                 let more = recent.len().checked_sub(AT_ONCE)?;
                 let more = u32::try_from(more).unwrap_or(u32::MAX);

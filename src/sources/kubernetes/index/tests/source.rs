@@ -22,7 +22,7 @@ pub(super) fn settings() -> ClusterSettings {
     ClusterSettings {
         pace: WatchTiming {
             first: Duration::from_millis(5),
-            most: Duration::from_secs(20),
+            max: Duration::from_secs(20),
             request: Duration::from_secs(5),
             watch: Duration::from_secs(60),
             grace: Duration::from_secs(1),

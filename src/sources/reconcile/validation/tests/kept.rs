@@ -14,7 +14,7 @@ const KIND: &str = "validatingwebhookconfigurations";
 
 const PACE: WatchTiming = WatchTiming {
     first: Duration::from_millis(5),
-    most: Duration::from_millis(100),
+    max: Duration::from_millis(100),
     request: Duration::from_millis(300),
     watch: Duration::from_secs(20),
     grace: Duration::from_secs(1),
