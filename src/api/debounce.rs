@@ -24,10 +24,10 @@ impl Burst {
         self.last = now;
     }
 
-    /// Returns the time at which the changes are handled: `quiet` after the last, and `most` after the first at the latest.
+    /// Returns the time at which the changes are handled: `quiet` after the last, and `max` after the first at the latest.
     #[must_use]
-    pub fn deadline(&self, quiet: Duration, most: Duration) -> Duration {
-        let latest = self.first.saturating_add(most);
+    pub fn deadline(&self, quiet: Duration, max: Duration) -> Duration {
+        let latest = self.first.saturating_add(max);
         self.last.saturating_add(quiet).min(latest)
     }
 }

@@ -1,10 +1,10 @@
 //! "Did you mean": the known name nearest to an unknown one.
 
 /// More than so many letters apart is another word.
-const FARTHEST: usize = 3;
+const MAX_DISTANCE: usize = 3;
 
 /// A name longer than this is no typing error.
-const LONGEST: usize = 64;
+const MAX_NAME_BYTES: usize = 64;
 
 /// The nearest of some names; of equally near ones the first.
 pub(crate) fn nearest<'name>(
@@ -24,10 +24,10 @@ pub(crate) fn near(written: &str, known: &str) -> Option<usize> {
     distance(written, known).filter(|far| far.saturating_mul(2) <= letters)
 }
 
-/// Letters to add, drop or change; `None` beyond [`FARTHEST`].
+/// Letters to add, drop or change; `None` beyond [`MAX_DISTANCE`].
 fn distance(one: &str, other: &str) -> Option<usize> {
     // Lengths in bytes, of which a letter has up to four: names too far apart cost no table.
-    if one.len() > LONGEST || one.len().abs_diff(other.len()) > FARTHEST * 4 {
+    if one.len() > MAX_NAME_BYTES || one.len().abs_diff(other.len()) > MAX_DISTANCE * 4 {
         return None;
     }
     let other: Vec<char> = other.chars().collect();
@@ -46,7 +46,7 @@ fn distance(one: &str, other: &str) -> Option<usize> {
             *cell = left;
         }
     }
-    row.last().copied().filter(|far| *far <= FARTHEST)
+    row.last().copied().filter(|far| *far <= MAX_DISTANCE)
 }
 
 #[cfg(test)]

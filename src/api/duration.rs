@@ -3,14 +3,14 @@
 use crate::google::protobuf::Duration;
 
 /// The range that proto JSON allows, in either direction: 10,000 years.
-const MOST_SECONDS: i128 = 315_576_000_000;
+const MAX_SECONDS: i128 = 315_576_000_000;
 const NANOS: i128 = 1_000_000_000;
 
 /// The most seconds that Envoy takes: it counts nanoseconds in 64 bits, and refuses all resources of a response that has more.
-pub const MOST_SECONDS_OF_ENVOY: u64 = 9_223_372_035;
+pub const MAX_ENVOY_SECONDS: u64 = 9_223_372_035;
 
 /// Longest fraction that is parsed; nanoseconds have nine digits.
-const MOST_DIGITS: usize = 18;
+const MAX_DIGITS: usize = 18;
 
 /// Parses a duration of Go: `1.5s`, `1m0s`, `300ms`, `-2h`, `0`. Returns `None` for other text, and for a duration that is too
 /// long.
@@ -33,7 +33,7 @@ pub fn parse(text: &str) -> Option<Duration> {
             Some(after) => digits(after),
             None => ("", after),
         };
-        if whole.is_empty() && fraction.is_empty() || fraction.len() > MOST_DIGITS {
+        if whole.is_empty() && fraction.is_empty() || fraction.len() > MAX_DIGITS {
             return None;
         }
         let (unit, after) = unit(after)?;
@@ -46,7 +46,7 @@ pub fn parse(text: &str) -> Option<Duration> {
             .checked_add(fraction.checked_mul(unit)? / scale)?
             .checked_add(nanos)?;
         // No part is negative, so a sum beyond the range never comes back into it.
-        if nanos > MOST_SECONDS * NANOS {
+        if nanos > MAX_SECONDS * NANOS {
             return None;
         }
         rest = after;

@@ -125,7 +125,7 @@ pub(crate) struct Findings {
 impl Findings {
     /// Findings of each severity that are kept, in the order in which they are found: far more than are shown, so that the first
     /// of the text are among them.
-    const MOST: usize = 10_000;
+    const MAX_PER_SEVERITY: usize = 10_000;
 
     pub(crate) const fn count(&self, severity: Severity) -> usize {
         match severity {
@@ -141,7 +141,7 @@ impl Findings {
             Severity::Warning => &mut self.warnings,
         };
         *count += 1;
-        if *count <= Self::MOST {
+        if *count <= Self::MAX_PER_SEVERITY {
             self.kept.push(make());
         }
     }
@@ -157,7 +157,7 @@ impl Findings {
             (Severity::Error, self.errors),
             (Severity::Warning, self.warnings),
         ] {
-            if let Some(omitted @ 1..) = count.checked_sub(Self::MOST) {
+            if let Some(omitted @ 1..) = count.checked_sub(Self::MAX_PER_SEVERITY) {
                 all.push(Finding::omitted(severity, omitted));
             }
         }

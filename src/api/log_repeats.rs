@@ -24,9 +24,9 @@ struct RepeatedMessage {
 }
 
 /// Messages that may take turns, each with a count of its own.
-const MOST_RECENT: usize = 8;
+const MAX_RECENT: usize = 8;
 /// Fresh messages that are always logged: more of them have a part that changes each time, such as a port.
-const MOST_FRESH: u64 = 64;
+const MAX_FRESH: u64 = 64;
 
 impl LogRepeatLimiter {
     /// Counts a message; returns its count if it is to be logged now.
@@ -37,7 +37,7 @@ impl LogRepeatLimiter {
             Some(known) => known.count.saturating_add(1),
             None => 1,
         };
-        if self.recent.len() >= MOST_RECENT {
+        if self.recent.len() >= MAX_RECENT {
             self.recent.remove(0);
         }
         self.recent.push(RepeatedMessage {
@@ -48,7 +48,7 @@ impl LogRepeatLimiter {
             return should_log_repeat(count).then_some(count);
         }
         self.fresh = self.fresh.saturating_add(1);
-        (self.fresh <= MOST_FRESH || should_log_repeat(self.total)).then_some(count)
+        (self.fresh <= MAX_FRESH || should_log_repeat(self.total)).then_some(count)
     }
 
     /// Counts a message; returns true if the one before was another.

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 /// Bytes of a name in Kubernetes, and of a name in DNS (RFC 1123: a DNS subdomain name).
-pub const LONGEST_NAME: usize = 253;
+pub const MAX_NAME_LENGTH: usize = 253;
 
 /// Bytes of a label of DNS (RFC 1035, 2.3.4), and of a label's value in Kubernetes.
-pub const LONGEST_LABEL: usize = 63;
+pub const MAX_LABEL_LENGTH: usize = 63;
 
 /// A host as it is compared with others: in lower case, and an address in its one form of many.
 #[must_use]
@@ -41,7 +41,7 @@ pub fn is_name(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let parts_are_right = host.split('.').all(|part| {
         !part.is_empty()
-            && part.len() <= LONGEST_LABEL
+            && part.len() <= MAX_LABEL_LENGTH
             && !part.starts_with('-')
             && !part.ends_with('-')
             && part
@@ -52,14 +52,14 @@ pub fn is_name(host: &str) -> bool {
         .rsplit('.')
         .next()
         .is_some_and(|last| last.bytes().any(|letter| !letter.is_ascii_digit()));
-    host.len() <= LONGEST_NAME && parts_are_right && last_is_a_word
+    host.len() <= MAX_NAME_LENGTH && parts_are_right && last_is_a_word
 }
 
 /// The longest path of a socket: Linux has 108 bytes for it (`sun_path` of `sockaddr_un`, unix(7)), and Envoy puts a NUL at its
 /// end, as it does for the name of an abstract one.
-pub(crate) const LONGEST_SOCKET: usize = 107;
+pub(crate) const MAX_SOCKET_LENGTH: usize = 107;
 
-/// The reason for [`LONGEST_SOCKET`] in messages.
+/// The reason for [`MAX_SOCKET_LENGTH`] in messages.
 pub(crate) const ROOM_FOR_SOCKET: &str = "sun_path of sockaddr_un has 108 with the NUL at its end";
 
 /// As [`is_name`], or `*.` and such a name.
@@ -71,7 +71,7 @@ pub(crate) fn is_host_pattern(host: &str) -> bool {
 #[must_use]
 pub fn is_label(text: &str) -> bool {
     !text.is_empty()
-        && text.len() <= LONGEST_LABEL
+        && text.len() <= MAX_LABEL_LENGTH
         && !text.starts_with('-')
         && !text.ends_with('-')
         && text
@@ -88,7 +88,7 @@ pub fn is_label_key(text: &str) -> bool {
         None => (None, text),
     };
     let is_dns_name =
-        |prefix: &str| prefix.len() <= LONGEST_NAME && prefix.split('.').all(is_label);
+        |prefix: &str| prefix.len() <= MAX_NAME_LENGTH && prefix.split('.').all(is_label);
     prefix.is_none_or(is_dns_name) && !name.is_empty() && is_label_value(name)
 }
 
@@ -98,7 +98,7 @@ pub fn is_label_value(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends = [text.bytes().next(), text.bytes().next_back()];
     let ends_well = |end: Option<u8>| end.is_none_or(|byte| byte.is_ascii_alphanumeric());
-    text.len() <= LONGEST_LABEL && text.bytes().all(inner) && ends.into_iter().all(ends_well)
+    text.len() <= MAX_LABEL_LENGTH && text.bytes().all(inner) && ends.into_iter().all(ends_well)
 }
 
 /// Returns true for a name that an API server takes for most objects, a DNS subdomain (RFC 1123): labels between dots, of small
@@ -111,13 +111,13 @@ pub fn is_subdomain(name: &str) -> bool {
         ends.is_some_and(|(first, last)| is_small(first) && is_small(last))
             && part.bytes().all(letters)
     };
-    name.len() <= LONGEST_NAME && name.split('.').all(is_part)
+    name.len() <= MAX_NAME_LENGTH && name.split('.').all(is_part)
 }
 
 /// Returns true for a name that an API server takes for a Namespace: a DNS label (RFC 1123) of small letters, digits and dashes.
 #[must_use]
 pub fn is_lower_label(name: &str) -> bool {
-    name.len() <= LONGEST_LABEL && !name.contains('.') && is_subdomain(name)
+    name.len() <= MAX_LABEL_LENGTH && !name.contains('.') && is_subdomain(name)
 }
 
 /// Returns true for a name that an API server takes for a Service: a DNS label as RFC 1035 has it, which begins with a letter.
@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn names_are_those_that_an_api_server_takes() {
-        let long_label = "a".repeat(LONGEST_LABEL);
-        let long_name = format!("{}b", "a.".repeat(LONGEST_NAME / 2));
+        let long_label = "a".repeat(MAX_LABEL_LENGTH);
+        let long_name = format!("{}b", "a.".repeat(MAX_NAME_LENGTH / 2));
         for (name, kinds) in [
             ("a", "service namespace pod"),
             ("a-1", "service namespace pod"),

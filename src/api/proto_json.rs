@@ -41,8 +41,8 @@ pub(crate) fn canonical(value: f64) -> Json {
 /// A double without a fraction as an integer; `None` for any other.
 pub(crate) fn integer_of(value: f64) -> Option<i128> {
     // No integer of protobuf is as large: the range check refuses it either way.
-    const MOST: f64 = 1e30;
-    if value.fract() != 0.0 || value.abs() > MOST {
+    const MAX_INTEGER: f64 = 1e30;
+    if value.fract() != 0.0 || value.abs() > MAX_INTEGER {
         return None;
     }
     format!("{value:.0}").parse().ok()

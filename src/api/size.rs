@@ -16,11 +16,11 @@ pub const TEXT: usize = 1 << 10;
 
 /// Returns the message for an object or text that exceeds its limit of bytes.
 #[must_use]
-pub fn longer_than(most: usize) -> String {
+pub fn longer_than(max: usize) -> String {
     const MIB: usize = 1 << 20;
-    match most % MIB {
-        0 => format!("longer than {} MiB", most / MIB),
-        _ => format!("longer than {most} bytes"),
+    match max % MIB {
+        0 => format!("longer than {} MiB", max / MIB),
+        _ => format!("longer than {max} bytes"),
     }
 }
 

@@ -1,23 +1,23 @@
 //! Texts of others, shortened: a log line, a page and the memory have room for no text of any length.
 
-/// Returns the first `most` bytes, cut between two characters.
+/// Returns the first `max` bytes, cut between two characters.
 #[must_use]
-pub fn cut(text: &str, most: usize) -> &str {
-    let end = text.floor_char_boundary(most);
+pub fn cut(text: &str, max: usize) -> &str {
+    let end = text.floor_char_boundary(max);
     text.get(..end).unwrap_or_default()
 }
 
-/// Returns the first `most` characters.
+/// Returns the first `max` characters.
 #[must_use]
-pub fn first_letters(text: &str, most: usize) -> &str {
-    let end = text.char_indices().nth(most).map(|(end, _)| end);
+pub fn first_letters(text: &str, max: usize) -> &str {
+    let end = text.char_indices().nth(max).map(|(end, _)| end);
     end.and_then(|end| text.get(..end)).unwrap_or(text)
 }
 
-/// Returns the first `most` characters, and the mark of an omission: empty for a text that is whole.
+/// Returns the first `max` characters, and the mark of an omission: empty for a text that is whole.
 #[must_use]
-pub fn excerpt(text: &str, most: usize) -> (&str, &'static str) {
-    let head = first_letters(text, most);
+pub fn excerpt(text: &str, max: usize) -> (&str, &'static str) {
+    let head = first_letters(text, max);
     let mark = if head.len() < text.len() { "…" } else { "" };
     (head, mark)
 }
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn texts_are_cut_between_characters() {
-        for (text, most, bytes, letters) in [
+        for (text, max, bytes, letters) in [
             ("abé", 2, "ab", "ab"),
             ("abé", 3, "ab", "abé"),
             ("abé", 4, "abé", "abé"),
@@ -66,10 +66,10 @@ mod tests {
             ("", 0, "", ""),
             ("", 5, "", ""),
         ] {
-            assert_eq!(cut(text, most), bytes, "{text} {most}");
-            assert_eq!(first_letters(text, most), letters, "{text} {most}");
+            assert_eq!(cut(text, max), bytes, "{text} {max}");
+            assert_eq!(first_letters(text, max), letters, "{text} {max}");
             let mark = if letters == text { "" } else { "…" };
-            assert_eq!(excerpt(text, most), (letters, mark), "{text} {most}");
+            assert_eq!(excerpt(text, max), (letters, mark), "{text} {max}");
         }
     }
 }

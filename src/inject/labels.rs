@@ -1,6 +1,6 @@
 //! Labels by which the mesh knows a workload; the pod's own labels stay.
 
-use api::names::{LONGEST_LABEL, is_label_value};
+use api::names::{MAX_LABEL_LENGTH, is_label_value};
 use api::text::first_letters;
 pub(crate) use api::well_known::NETWORK;
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ pub(crate) fn add(
 
 /// Cuts a name to a valid value of a label.
 pub(crate) fn canonical(name: &str) -> String {
-    let short = first_letters(name, LONGEST_LABEL);
+    let short = first_letters(name, MAX_LABEL_LENGTH);
     short.trim_matches(['-', '_', '.']).to_owned()
 }
 

@@ -16,20 +16,20 @@ pub(super) mod virtual_service;
 use serde_json::Value as Json;
 
 use super::Finding;
-use super::regex_size::{MOST, program_size};
+use super::regex_size::{MAX_PROGRAM_SIZE, program_size};
 use super::rules::{access_log, regex};
 
 pub use super::claims::claim_path;
 pub use super::grpc_status::grpc_status;
-pub use destination_rule::{MOST_FAILOVER_LABELS, is_status};
+pub use destination_rule::{MAX_FAILOVER_LABELS, is_status};
 pub use envoy_filter::{
-    MOST_PATCHES, is_applied, is_unapplied_match, lacks_name, may_complete, missing_field,
+    MAX_PATCHES, is_applied, is_unapplied_match, lacks_name, may_complete, missing_field,
     missing_part, names_nothing, patched_message,
 };
 pub use gateway::{client_root, is_certificate_hash, is_cipher_suite, is_key_pin};
-pub use request_authentication::{LONGEST_FETCH, is_output_header};
+pub use request_authentication::{MAX_FETCH_TIMEOUT, is_output_header};
 pub use service_entry::unserved_host;
-pub use sidecar::{MOST_EGRESS_LISTENERS, egress_socket};
+pub use sidecar::{MAX_EGRESS_LISTENERS, egress_socket};
 pub use targets::is_service;
 pub use virtual_service::is_server_name;
 
@@ -69,7 +69,7 @@ pub fn is_one_line(text: &str) -> bool {
 
 /// Why proxies do not take a valid regular expression; `None`: they take it.
 fn unserved_regex(pattern: &str) -> Option<&'static str> {
-    if program_size(pattern) > MOST {
+    if program_size(pattern) > MAX_PROGRAM_SIZE {
         return Some("is not served: proxies refuse so large a regular expression");
     }
     // A single star is no expression: it is any value.
@@ -85,43 +85,43 @@ pub fn is_regex(pattern: &str) -> bool {
 }
 
 /// Bytes of a header's name, and of its value (envoy/config/core/v3/base.proto).
-const LONGEST_HEADER: usize = 16_384;
+const MAX_HEADER_LENGTH: usize = 16_384;
 /// Bytes of a parameter's name (envoy/config/route/v3/route_components.proto).
-const LONGEST_PARAMETER: usize = 1024;
+const MAX_PARAMETER_LENGTH: usize = 1024;
 
 /// Returns true if proxies take a name of a header.
 #[must_use]
 pub fn is_header_name(name: &str) -> bool {
-    (1..=LONGEST_HEADER).contains(&name.len()) && is_one_line(name)
+    (1..=MAX_HEADER_LENGTH).contains(&name.len()) && is_one_line(name)
 }
 
 /// Returns true if proxies take an attribute of a cookie: a name, and a value that may be empty
 /// (envoy/config/route/v3/route_components.proto).
 #[must_use]
 pub fn is_cookie_attribute(name: &str, value: &str) -> bool {
-    is_header_name(name) && value.len() <= LONGEST_HEADER && is_one_line(value)
+    is_header_name(name) && value.len() <= MAX_HEADER_LENGTH && is_one_line(value)
 }
 
 /// Bytes of the name of a server that a client says in TLS (envoy/extensions/transport_sockets/tls/v3/tls.proto).
-const LONGEST_SNI: usize = 255;
+const MAX_SNI_LENGTH: usize = 255;
 
 /// Returns true if proxies take a name of a server that they are to say.
 #[must_use]
 pub fn is_sni(name: &str) -> bool {
-    name.len() <= LONGEST_SNI && is_one_line(name)
+    name.len() <= MAX_SNI_LENGTH && is_one_line(name)
 }
 
 /// Returns true if proxies take the name of a query parameter.
 #[must_use]
 pub fn is_parameter(name: &str) -> bool {
-    (1..=LONGEST_PARAMETER).contains(&name.len())
+    (1..=MAX_PARAMETER_LENGTH).contains(&name.len())
 }
 
 /// Returns true if proxies know all operators in the value of a header, `%REQ(X)%`. The text in parentheses has a grammar for
 /// each operator: if it is not plain, it is not taken.
 #[must_use]
 pub fn is_header_value(value: &str) -> bool {
-    value.len() <= LONGEST_HEADER
+    value.len() <= MAX_HEADER_LENGTH
         && is_one_line(value)
         && access_log::fault(value).is_none()
         // Its parameter has percent signs of its own.
@@ -173,13 +173,13 @@ fn is_served_operator(operator: &str, inside: &str) -> bool {
 /// and makes all of them anew, on the thread that all else waits for, whenever an endpoint comes or goes.
 const ENTRIES: u64 = 1 << 20;
 /// Bounds of one ring; the lower one is Envoy's own. Chosen: the upper one takes 3 MiB, and 20 ms.
-const LARGEST_RING: u64 = 1 << 16;
-const SMALLEST_RING: u64 = 1 << 10;
+const MAX_RING_SIZE: u64 = 1 << 16;
+const MIN_RING_SIZE: u64 = 1 << 10;
 
 /// Entries of the ring of a cluster of whose kind its service has so many.
 #[must_use]
 pub fn largest_ring(clusters: usize) -> u64 {
-    share(clusters).clamp(SMALLEST_RING, LARGEST_RING)
+    share(clusters).clamp(MIN_RING_SIZE, MAX_RING_SIZE)
 }
 
 /// Returns true if a table of Maglev is served where a service has so many clusters.
@@ -196,7 +196,7 @@ fn share(clusters: usize) -> u64 {
 }
 
 /// Subsets of one service that discovery makes clusters of. Chosen: a service has a few.
-pub const MOST_SUBSETS: usize = 1000;
+pub const MAX_SUBSETS: usize = 1000;
 
 /// Headers that proxies add to one message, and those that they take from it (envoy/config/route/v3/route_components.proto).
-pub const MOST_HEADERS: usize = 1000;
+pub const MAX_HEADERS: usize = 1000;

@@ -12,7 +12,7 @@ use std::mem;
 
 use serde_json::Value as Json;
 
-use super::envelope::MOST_DEPTH;
+use super::envelope::MAX_DEPTH;
 use super::path::Path;
 use crate::finding::Finding;
 use crate::yaml::{self, Limits, Malformed, MalformedKind, Node, ResolvedScalar, Scalar, Value};
@@ -22,7 +22,7 @@ use lists::DocumentObjects;
 pub const LIMITS: Limits = Limits {
     bytes: 16 << 20,
     // More than the limit of an object, so that an object that is too deep is refused alone and not with its file.
-    depth: 2 * MOST_DEPTH,
+    depth: 2 * MAX_DEPTH,
     nodes: 200_000,
 };
 
@@ -143,7 +143,7 @@ fn flatten<'a>(node: &'a Node, found: &mut Vec<Part<'a>>) {
 }
 
 /// More of them are no more help.
-const MOST_ENDLESS: usize = 100;
+const MAX_ENDLESS: usize = 100;
 
 /// Finds infinities and NaN.
 fn endless(node: &Node, path: &mut Path, found: &mut Vec<Finding>) {
@@ -151,7 +151,7 @@ fn endless(node: &Node, path: &mut Path, found: &mut Vec<Finding>) {
         Value::Scalar(scalar) => {
             let is_one =
                 matches!(scalar.resolve(), ResolvedScalar::Float(value) if !value.is_finite());
-            if is_one && found.len() < MOST_ENDLESS {
+            if is_one && found.len() < MAX_ENDLESS {
                 let cause = format!("{scalar} is not a JSON number; quote the value");
                 found.push(Finding::error(path.as_str(), cause));
             }

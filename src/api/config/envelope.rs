@@ -11,26 +11,26 @@ use super::kinds::{self, Check, Kind};
 use super::{Finding, Object, Severity};
 use crate::did_you_mean::nearest;
 use crate::finding::quoted;
-use crate::names::{LONGEST_NAME, is_label};
+use crate::names::{MAX_NAME_LENGTH, is_label};
 use crate::schema::{FieldKind as Of, Key};
 use crate::wire;
 
 /// An object as JSON.
-pub const MOST_BYTES: usize = 1_536 * 1024;
+pub const MAX_BYTES: usize = 1_536 * 1024;
 
 /// Lists and objects within each other, the object itself included.
-pub const MOST_DEPTH: usize = 64;
+pub const MAX_DEPTH: usize = 64;
 
 const FIELDS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 
 /// The namespace of those that name none.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Checks an object against [`MOST_BYTES`] and [`MOST_DEPTH`]; parts that are deeper are not walked.
+/// Checks an object against [`MAX_BYTES`] and [`MAX_DEPTH`]; parts that are deeper are not walked.
 pub(super) fn measure(value: &Json) -> Result<(), &'static str> {
     let mut bytes = 0_usize;
     add(value, 1, &mut bytes)?;
-    if bytes > MOST_BYTES {
+    if bytes > MAX_BYTES {
         return Err("object is too large");
     }
     Ok(())
@@ -38,7 +38,7 @@ pub(super) fn measure(value: &Json) -> Result<(), &'static str> {
 
 /// Adds the approximate length as text; the exact number of escapes is not worth a second pass.
 fn add(value: &Json, depth: usize, bytes: &mut usize) -> Result<(), &'static str> {
-    if depth > MOST_DEPTH && (value.is_array() || value.is_object()) {
+    if depth > MAX_DEPTH && (value.is_array() || value.is_object()) {
         return Err("nested too deeply");
     }
     *bytes += match value {
@@ -251,7 +251,7 @@ fn texts(value: &Json, walker: &mut Walker) -> BTreeMap<String, String> {
 
 /// Returns true for a name of a Kubernetes object: labels of DNS, which may be longer than 63 bytes, with dots between.
 fn is_dns_name(name: &str) -> bool {
-    name.len() <= LONGEST_NAME
+    name.len() <= MAX_NAME_LENGTH
         && name.split('.').all(|label| {
             !label.is_empty()
                 && !label.starts_with('-')

@@ -16,9 +16,9 @@ use crate::schema::{Field, FieldKind, Key, Message, Shape};
 use crate::text::first_letters;
 
 /// Findings before an unknown field for which the nearest known one is searched. Chosen: twice as many as are shown.
-const MOST_SEARCHES: usize = 200;
+const MAX_SEARCHES: usize = 200;
 /// Maximum number of unknown fields that are named where all of them are one warning.
-const MOST_NAMED: usize = 16;
+const MAX_NAMED: usize = 16;
 
 /// Digits of a number in a message.
 const MAX_SHOWN: usize = 64;
@@ -166,11 +166,11 @@ impl Walker {
             UnknownFieldPolicy::Report(severity) => {
                 let severity = *severity;
                 // A search takes as long as a hundred fields, and few findings are shown.
-                let is_searched = self.findings.count(severity) < MOST_SEARCHES;
+                let is_searched = self.findings.count(severity) < MAX_SEARCHES;
                 let nearest = is_searched.then(|| nearest_field(message, name)).flatten();
                 self.push_finding(severity, unknown_field(nearest));
             }
-            UnknownFieldPolicy::Collect(unknown) if unknown.named.len() < MOST_NAMED => {
+            UnknownFieldPolicy::Collect(unknown) if unknown.named.len() < MAX_NAMED => {
                 unknown.named.push(self.path.as_str().to_owned());
             }
             UnknownFieldPolicy::Collect(unknown) => unknown.others += 1,

@@ -47,7 +47,7 @@ use fields::{UnknownFieldPolicy, UnknownFields, Walker};
 pub use crate::finding::{
     Finding, FindingKind, FindingList, Severity, push_index, push_key, quoted,
 };
-pub use envelope::{MOST_BYTES, MOST_DEPTH};
+pub use envelope::{MAX_BYTES, MAX_DEPTH};
 pub(crate) use kinds::row;
 pub use kinds::{
     Check, EARLIER, Effect, KINDS, Kind, LATER, Role, dry_run_note, is_ours, kind,
@@ -141,12 +141,12 @@ pub fn check_all(value: &Json) -> (Option<Object>, Vec<Finding>) {
 }
 
 /// Findings of one object.
-const MOST: usize = 100;
+const MAX_FINDINGS: usize = 100;
 
 /// Leaves a hundred findings, and a last one of each severity that counts those left out. Warnings are left out first: the author
 /// of a refused object needs the errors. Where all of a severity are left out, the last finding says that, too.
 pub fn limit(findings: &mut Vec<Finding>) {
-    if findings.len() <= MOST {
+    if findings.len() <= MAX_FINDINGS {
         return;
     }
     let count = |severity: Severity| -> usize {
@@ -155,8 +155,8 @@ pub fn limit(findings: &mut Vec<Finding>) {
     };
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     findings.retain(|found| !matches!(found.kind, FindingKind::Omitted(_)));
-    let for_warnings = MOST.saturating_sub(errors);
-    let (mut room, mut room_for_warnings) = (MOST, for_warnings);
+    let for_warnings = MAX_FINDINGS.saturating_sub(errors);
+    let (mut room, mut room_for_warnings) = (MAX_FINDINGS, for_warnings);
     findings.retain(|found| {
         let room = match found.severity {
             Severity::Error => &mut room,
@@ -166,7 +166,7 @@ pub fn limit(findings: &mut Vec<Finding>) {
         *room = room.saturating_sub(1);
         is_kept
     });
-    if let Some(more @ 1..) = errors.checked_sub(MOST) {
+    if let Some(more @ 1..) = errors.checked_sub(MAX_FINDINGS) {
         findings.push(Finding::omitted(Severity::Error, more));
     }
     if let Some(more @ 1..) = warnings.checked_sub(for_warnings) {

@@ -1,7 +1,7 @@
 //! An upper bound of the program that RE2 makes of a pattern: Envoy refuses large ones.
 
 /// Instructions that proxies accept if a resource sets `max_program_size`. Source: istiod's bootstrap sets it as high; without it [`USUAL`].
-pub const MOST: u32 = 32_768;
+pub const MAX_PROGRAM_SIZE: u32 = 32_768;
 /// Instructions that Envoy takes without a word (`re2.max_program_size.error_level`).
 pub const USUAL: u32 = 100;
 
@@ -115,20 +115,20 @@ mod tests {
 
     #[test]
     fn a_repetition_costs_each_of_its_copies() {
-        for (pattern, least, most) in [
+        for (pattern, min, max) in [
             ("/x", 2, 10),
             ("/number/[0-9]+", 20, 100),
             ("a{100}", 100, 120),
             (".{1000}", 1000, 20_000),
             ("(a|b){1000}", 3000, 12_000),
             ("([a-z]{10}){100}", 1000, 80_000),
-            (r"(\pL\PN){1000}", MOST, u32::MAX),
+            (r"(\pL\PN){1000}", MAX_PROGRAM_SIZE, u32::MAX),
             ("((a{10}){10}){10}", 1000, 20_000),
             ("a{", 2, 10),
             ("[]a]b", 20, 50),
         ] {
             let size = program_size(pattern);
-            assert!((least..=most).contains(&size), "{pattern}: {size}");
+            assert!((min..=max).contains(&size), "{pattern}: {size}");
         }
         assert!(program_size(&"a".repeat(101)) > USUAL);
     }
@@ -140,13 +140,8 @@ mod tests {
             let looked = Cell::new(0);
             let size = size_of(pattern.chars().inspect(|_| looked.set(looked.get() + 1)));
             assert!(size >= 1000, "{size}");
-            let most = 12 * pattern.len();
-            assert!(
-                looked.get() <= most,
-                "{} of {}",
-                looked.get(),
-                pattern.len()
-            );
+            let max = 12 * pattern.len();
+            assert!(looked.get() <= max, "{} of {}", looked.get(), pattern.len());
         }
     }
 }

@@ -83,15 +83,15 @@ fn large(whole: i128) -> Json {
     Json::String(whole.to_string())
 }
 
-fn integer(value: &Json, least: i128, most: i128) -> Result<i128, String> {
+fn integer(value: &Json, min: i128, max: i128) -> Result<i128, String> {
     let (whole, text) = match value {
         Json::Number(number) => (exact_integer(number), short(number)),
         Json::String(text) => (digits(text), quoted(text)),
         Json::Null | Json::Bool(_) | Json::Array(_) | Json::Object(_) => (None, String::new()),
     };
     match whole {
-        Some(whole) if (least..=most).contains(&whole) => Ok(whole),
-        Some(whole) => Err(format!("{whole} is not in {least}..{most}")),
+        Some(whole) if (min..=max).contains(&whole) => Ok(whole),
+        Some(whole) => Err(format!("{whole} is not in {min}..{max}")),
         None if text.is_empty() => Err("expected an integer".to_owned()),
         None => Err(format!("{text} is not an integer")),
     }
@@ -110,11 +110,11 @@ fn exact_integer(number: &Number) -> Option<i128> {
 
 fn digits(text: &str) -> Option<i128> {
     /// More are in no range.
-    const MOST: usize = 30;
+    const MAX_DIGITS: usize = 30;
     // `parse` alone would also take a plus.
     let unsigned = text.strip_prefix('-').unwrap_or(text);
     let fits = !unsigned.is_empty()
-        && unsigned.len() <= MOST
+        && unsigned.len() <= MAX_DIGITS
         && unsigned.bytes().all(|digit| digit.is_ascii_digit());
     if fits { text.parse().ok() } else { None }
 }

@@ -808,14 +808,14 @@ fn size_and_depth_are_bounded() {
             json!({"configPatches": [{"patch": {"value": nested(levels)}}]}),
         )
     };
-    assert_eq!(finding_texts(&deep(MOST_DEPTH - 6)), Vec::<String>::new());
-    assert_eq!(finding_texts(&deep(MOST_DEPTH - 5)), ["nested too deeply"]);
+    assert_eq!(finding_texts(&deep(MAX_DEPTH - 6)), Vec::<String>::new());
+    assert_eq!(finding_texts(&deep(MAX_DEPTH - 5)), ["nested too deeply"]);
     let large = |bytes| object("VirtualService", json!({"hosts": ["a".repeat(bytes)]}));
     assert_eq!(
-        finding_texts(&large(MOST_BYTES - 1000)),
+        finding_texts(&large(MAX_BYTES - 1000)),
         Vec::<String>::new()
     );
-    assert_eq!(finding_texts(&large(MOST_BYTES)), ["object is too large"]);
+    assert_eq!(finding_texts(&large(MAX_BYTES)), ["object is too large"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::wire::{DecodeError, Raw, next_field};
 
 /// Messages within messages: no file has so many.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// The option of a message with its name in an earlier version (udpa/annotations/versioning.proto).
 const VERSIONING: u32 = 7_881_811;
@@ -80,7 +80,7 @@ pub struct FieldDescriptor<'a> {
     /// Envoy wants a message there.
     pub is_required: bool,
     /// Items of a list, or characters of a text, that Envoy wants at least.
-    pub least: u64,
+    pub min: u64,
     /// Envoy does not look for its rules within the message.
     pub is_unchecked: bool,
 }
@@ -135,7 +135,7 @@ impl<'a> DescriptorPool<'a> {
         bytes: &'a [u8],
         depth: usize,
     ) -> Result<(), DecodeError> {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(DecodeError::Deep);
         }
         let name = self.add_symbol(at, scope, bytes)?;
@@ -380,8 +380,8 @@ impl<'a> FieldDescriptor<'a> {
                 for rule in parts(rules) {
                     match (of, rule?) {
                         // Of texts and bytes, lists and maps.
-                        (14 | 15, (2, Raw::Varint(least))) | (18 | 19, (1, Raw::Varint(least))) => {
-                            self.least = least;
+                        (14 | 15, (2, Raw::Varint(min))) | (18 | 19, (1, Raw::Varint(min))) => {
+                            self.min = min;
                         }
                         // Of messages: of any, and of some well-known ones.
                         (17, (1, Raw::Varint(1..))) => self.is_unchecked = true,

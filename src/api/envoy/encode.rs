@@ -20,18 +20,18 @@ use crate::google::protobuf::Struct;
 use crate::proto_json::BASE64;
 use crate::well_known::TYPE_URL_PREFIX;
 use crate::wire::{
-    DEEPEST, WireScalar, decode_struct, encode_struct, encode_value, length_delimited,
+    MAX_DEPTH, WireScalar, decode_struct, encode_struct, encode_value, length_delimited,
 };
 use crate::{duration, timestamp};
 
 /// Maximum number of findings for one value.
-const MOST: usize = 20;
+const MAX_FINDINGS: usize = 20;
 
 /// The bytes of a message of this name. `path`: of the value, in front of the places of mistakes.
 ///
 /// # Errors
 ///
-/// Fields, types and values that the message does not have: warnings with their places, `MOST` at most.
+/// Fields, types and values that the message does not have: warnings with their places, `MAX_FINDINGS` at most.
 pub fn encode(message: &str, value: &Json, path: &str) -> Result<Vec<u8>, Vec<Finding>> {
     let Some(pool) = descriptors() else {
         let finding = Finding::warning(path, "cannot read the descriptors of messages");
@@ -81,7 +81,7 @@ impl Encoder {
 
     /// Returns true if no further finding is kept: the rest of the value is not read then, for it has no bytes and no findings.
     const fn is_full(&self) -> bool {
-        self.found.len() >= MOST
+        self.found.len() >= MAX_FINDINGS
     }
 
     /// One place deeper.
@@ -93,7 +93,7 @@ impl Encoder {
     }
 
     fn message(&mut self, name: &str, value: &Json, depth: usize, out: &mut Vec<u8>) {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return self.fail("is nested too deeply");
         }
         if let Some(short) = name.strip_prefix("google.protobuf.")
@@ -369,9 +369,9 @@ impl Encoder {
                 None => self.fail("want a list"),
             },
             "Duration" => match value.as_str().and_then(duration::parse) {
-                Some(read) if read.seconds.unsigned_abs() > duration::MOST_SECONDS_OF_ENVOY => {
-                    let most = duration::MOST_SECONDS_OF_ENVOY;
-                    self.fail(format!("a duration of Envoy has at most {most}s"));
+                Some(read) if read.seconds.unsigned_abs() > duration::MAX_ENVOY_SECONDS => {
+                    let max = duration::MAX_ENVOY_SECONDS;
+                    self.fail(format!("a duration of Envoy has at most {max}s"));
                 }
                 Some(read) => moment(read.seconds, read.nanos, out),
                 None => self.fail("want a duration such as \"1.5s\""),
@@ -434,7 +434,7 @@ impl Encoder {
                 |it| it.message(name, value, depth + 1, &mut inner),
             );
         } else if let Ok(Some(descriptor)) = pool.fields(name) {
-            if depth > DEEPEST {
+            if depth > MAX_DEPTH {
                 return self.fail("is nested too deeply");
             }
             let others = values.iter().filter(|(key, _)| *key != "@type");

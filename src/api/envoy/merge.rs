@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::descriptor_pool::{DescriptorPool, FieldDescriptor, kind, parts, text};
 use super::descriptors;
 use crate::well_known::TYPE_URL_PREFIX;
-use crate::wire::{DEEPEST, DecodeError, Raw, WireScalar, length_delimited};
+use crate::wire::{DecodeError, MAX_DEPTH, Raw, WireScalar, length_delimited};
 
 /// Well-known messages that are one value.
 const ATOMIC: [&str; 11] = [
@@ -85,7 +85,7 @@ impl Merger<'_> {
         above: &[u8],
         depth: usize,
     ) -> Result<Vec<u8>, DecodeError> {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(DecodeError::Deep);
         }
         if name == ANY {
@@ -317,7 +317,7 @@ fn sort(
     bytes: &[u8],
     depth: usize,
 ) -> Result<Vec<u8>, DecodeError> {
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return Err(DecodeError::Deep);
     }
     if name == ANY {

@@ -9,7 +9,7 @@ use super::descriptor_pool::{
 use super::descriptors;
 use crate::finding::{push_index, push_key};
 use crate::well_known::TYPE_URL_PREFIX;
-use crate::wire::{DEEPEST, DecodeError, Raw};
+use crate::wire::{DecodeError, MAX_DEPTH, Raw};
 
 const LISTENER: &str = "envoy.config.listener.v3.Listener";
 const ANY: &str = "google.protobuf.Any";
@@ -92,7 +92,7 @@ struct Search {
 
 impl Search {
     fn message(&mut self, name: &str, bytes: &[u8], is_whole: bool, depth: usize) -> Found {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Ok(None);
         }
         let Some(descriptor) = self.pool.fields(name)? else {
@@ -110,13 +110,13 @@ impl Search {
             return Ok(Some("two of its filter_chains match the same".to_owned()));
         }
         // Envoy takes the first policy that it knows, and does not read the others.
-        let most = match name == BALANCING_POLICIES {
+        let max = match name == BALANCING_POLICIES {
             true => 1,
             false => usize::MAX,
         };
         for field in &descriptor.fields {
             let all = values.get(&field.number).into_iter().flatten();
-            for (at, raw) in all.enumerate().take(most) {
+            for (at, raw) in all.enumerate().take(max) {
                 let Raw::Bytes(bytes) = raw else { continue };
                 if field.kind == kind::MESSAGE && !field.is_unchecked {
                     let length = self.path.len();
@@ -272,7 +272,7 @@ fn is_missing(
 ) -> Result<bool, DecodeError> {
     if field.is_list {
         let count = values.map_or(0, <[_]>::len);
-        return Ok(u64::try_from(count).is_ok_and(|count| count < field.least));
+        return Ok(u64::try_from(count).is_ok_and(|count| count < field.min));
     }
     if field.oneof.is_some() && values.is_none() {
         return Ok(false);
@@ -286,5 +286,5 @@ fn is_missing(
         kind::BYTES => last.len(),
         _ => return Ok(field.is_required && values.is_none()),
     };
-    Ok(u64::try_from(length).is_ok_and(|length| length < field.least))
+    Ok(u64::try_from(length).is_ok_and(|length| length < field.min))
 }

@@ -42,14 +42,14 @@ fn fractionless(value: f64) -> Option<i128> {
     (value.fract() == 0.0 && value.abs() < 2e19).then_some(value as i128)
 }
 
-pub(super) fn unsigned(value: &Json, most: u64) -> Result<u64, String> {
+pub(super) fn unsigned(value: &Json, max: u64) -> Result<u64, String> {
     let read = integer(value).and_then(|read| u64::try_from(read).ok());
-    let read = read.filter(|read| *read <= most);
-    read.ok_or_else(|| format!("want a whole number from 0 to {most}"))
+    let read = read.filter(|read| *read <= max);
+    read.ok_or_else(|| format!("want a whole number from 0 to {max}"))
 }
 
-pub(super) fn signed(value: &Json, least: i64, most: i64) -> Result<i64, String> {
+pub(super) fn signed(value: &Json, min: i64, max: i64) -> Result<i64, String> {
     let read = integer(value).and_then(|read| i64::try_from(read).ok());
-    let read = read.filter(|read| (least..=most).contains(read));
-    read.ok_or_else(|| format!("want a whole number from {least} to {most}"))
+    let read = read.filter(|read| (min..=max).contains(read));
+    read.ok_or_else(|| format!("want a whole number from {min} to {max}"))
 }

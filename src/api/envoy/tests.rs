@@ -652,7 +652,7 @@ fn hosts_and_idle_timeout_mean_what_took_their_place() {
 /// Nothing is done for findings that nobody reads: neither for fields, nor for items, nor for values.
 #[test]
 fn work_ends_with_the_last_finding() {
-    const MOST: usize = 20;
+    const MAX_FINDINGS: usize = 20;
     let named = |count: usize| -> Json {
         let names = (0..count).map(|at| (format!("unknown_field_of_{at}"), json!(1)));
         Json::Object(names.collect())
@@ -666,8 +666,8 @@ fn work_ends_with_the_last_finding() {
     for make in makes {
         let work = |count: usize| {
             let value = make(count);
-            move || assert_eq!(mistakes(CLUSTER, &value).len(), MOST)
+            move || assert_eq!(mistakes(CLUSTER, &value).len(), MAX_FINDINGS)
         };
-        crate::growth::assert_linear(1, work(2 * MOST), work(20_000));
+        crate::growth::assert_linear(1, work(2 * MAX_FINDINGS), work(20_000));
     }
 }

@@ -170,8 +170,8 @@ fn cause(error: &serde_json::Error) -> Box<str> {
     }
 }
 
-fn shortened(text: &str, most: usize) -> Box<str> {
-    let (head, more) = text::excerpt(text, most);
+fn shortened(text: &str, max: usize) -> Box<str> {
+    let (head, more) = text::excerpt(text, max);
     format!("{head}{more}").into()
 }
 

@@ -536,11 +536,11 @@ fn numbers_on_the_wire_are_istios() {
 struct Generator(u64);
 
 impl Generator {
-    fn below(&mut self, most: u64) -> u64 {
+    fn below(&mut self, max: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        self.0 % most
+        self.0 % max
     }
 
     fn message(&mut self, message: &'static Message) -> (Json, Json) {
@@ -613,9 +613,9 @@ impl Generator {
             }
             FieldKind::Enum(kinds) => {
                 // The first is not written where it stands alone.
-                let least = usize::from(kinds.values.len() > 1);
-                let at = self.below((kinds.values.len() - least) as u64);
-                let (name, number) = kinds.values[least + usize::try_from(at).unwrap()];
+                let min = usize::from(kinds.values.len() > 1);
+                let at = self.below((kinds.values.len() - min) as u64);
+                let (name, number) = kinds.values[min + usize::try_from(at).unwrap()];
                 (Json::from(name), Json::from(number))
             }
             FieldKind::Duration => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{ClusterId, PushRequest, ServiceKey, TriggerReason, WorkloadKey};
 
 /// Names of one kind at most. Beyond them a full push costs no more than one of the names.
-const MOST: usize = 10_000;
+const MAX_NAMES: usize = 10_000;
 /// Names of one kind in the log.
 const MAX_SHOWN: usize = 3;
 
@@ -97,7 +97,7 @@ impl From<&(Arc<str>, Arc<str>)> for ChangedName {
 
 /// Returns the objects whose served versions an update changed. An object that another source overrides changes nothing.
 ///
-/// Names are shared with the objects. `None`: more than `MOST` names, or a kind of which there is one object.
+/// Names are shared with the objects. `None`: more than `MAX_NAMES` names, or a kind of which there is one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     kinds: BTreeMap<ChangedKind, Option<BTreeSet<ChangedName>>>,
@@ -113,7 +113,7 @@ impl Changes {
         // `None` stays: any object of the kind may have changed already.
         if let Some(known) = names {
             known.insert(name.into());
-            if known.len() > MOST {
+            if known.len() > MAX_NAMES {
                 *names = None;
             }
         }
@@ -341,7 +341,7 @@ mod tests {
             (ChangedKind::Service, TriggerReason::Service),
         ] {
             let mut changes = Changes::default();
-            for at in 0..MOST {
+            for at in 0..MAX_NAMES {
                 add(&mut changes, kind, &at.to_string());
             }
             // The same once more takes no room.

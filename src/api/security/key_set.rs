@@ -14,19 +14,19 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// Keys of one set that count: the first ones. Chosen: an issuer has a few, and a proxy may try each for one token.
-pub const MOST_KEYS: usize = 100;
+pub const MAX_KEYS: usize = 100;
 
 /// Bytes of the keys of one set: those beyond do not count either. Chosen: a hundred keys of 2,048 bits come to less.
-const MOST_BYTES: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 
 /// Bits of RSA's modulus. The least is chosen for issuers with old keys; the most is a size that BoringSSL handles in a moment.
 const RSA_BITS: RangeInclusive<usize> = 1024..=8192;
 /// Exponents of RSA that Envoy 1.40 takes, 3 and 65537: it refuses a set of others.
 const EXPONENTS: [&[u8]; 2] = [&[3], &[1, 0, 1]];
 /// Bytes of a key's id. Chosen: it is a hash or a date.
-const LONGEST_ID: usize = 1024;
+const MAX_ID_LENGTH: usize = 1024;
 /// Bytes of a shared secret. Chosen: HMAC shortens longer ones.
-const LONGEST_SECRET: usize = 1024;
+const MAX_SECRET_LENGTH: usize = 1024;
 
 const NO_PADDING: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
@@ -147,9 +147,9 @@ impl KeySet {
         let mut bytes = 0;
         let fits = |key: &PublicKey<'_>| {
             bytes += key.size();
-            bytes <= MOST_BYTES
+            bytes <= MAX_BYTES
         };
-        let mut keys: Vec<_> = taken.take(MOST_KEYS).take_while(fits).collect();
+        let mut keys: Vec<_> = taken.take(MAX_KEYS).take_while(fits).collect();
         if keys.is_empty() {
             return Err(NoKeySet::WithoutUsableKey);
         }
@@ -231,7 +231,7 @@ const CURVES: [(&str, &str, usize); 3] = [
 fn usable(key: &Map<String, Value>) -> Option<PublicKey<'_>> {
     let (kid, alg) = (text(key, "kid")?, text(key, "alg")?);
     if text(key, "use")?.is_some_and(|purpose| purpose != "sig")
-        || kid.is_some_and(|kid| kid.len() > LONGEST_ID)
+        || kid.is_some_and(|kid| kid.len() > MAX_ID_LENGTH)
     {
         return None;
     }
@@ -267,7 +267,7 @@ fn usable(key: &Map<String, Value>) -> Option<PublicKey<'_>> {
         }),
         "oct" if is_of(&SECRET) => Some(PublicKey {
             k: Some(field(key, "k", |bytes| {
-                (1..=LONGEST_SECRET).contains(&bytes.len())
+                (1..=MAX_SECRET_LENGTH).contains(&bytes.len())
             })?),
             ..common
         }),
@@ -473,7 +473,7 @@ mod tests {
             .map(|at| json!({"kty": "RSA", "kid": at.to_string(), "n": odd(1024), "e": "AQAB"}))
             .collect();
         let taken = KeySet::published(&set(&keys)).unwrap();
-        assert_eq!((taken.keys(), taken.left_out()), (MOST_KEYS, 9_900));
+        assert_eq!((taken.keys(), taken.left_out()), (MAX_KEYS, 9_900));
         assert!(taken.json().contains("\"99\"") && !taken.json().contains("\"100\""));
         let large = json!({"kty": "RSA", "kid": "a".repeat(1000), "n": odd(8192), "e": "AQAB"});
         let taken = KeySet::published(&set(&vec![large; 100])).unwrap();

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 
 use super::raw::{DecodeError, Raw, low_bits, next, text, value};
 use super::structs::read_struct;
-use super::{BYTES, DEEPEST, FIXED32, FIXED64, VARINT, wire_type};
+use super::{BYTES, FIXED32, FIXED64, MAX_DEPTH, VARINT, wire_type};
 use crate::proto_json::{BASE64, number};
 use crate::schema::{Enum, Field, FieldKind, Key, Message, Shape};
 use crate::{duration, timestamp};
@@ -28,7 +28,7 @@ fn read_message(
     depth: usize,
     out: &mut Map<String, Json>,
 ) -> Result<(), DecodeError> {
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return Err(DecodeError::Deep);
     }
     while let Some((number, raw)) = next(&mut bytes)? {

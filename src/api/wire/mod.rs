@@ -21,7 +21,7 @@ pub use structs::{decode_struct, decode_value, encode_struct};
 use crate::schema::FieldKind;
 
 /// Messages and lists within each other: deeper is no configuration.
-pub const DEEPEST: usize = 100;
+pub const MAX_DEPTH: usize = 100;
 
 /// Forms of values on the wire.
 pub const VARINT: u32 = 0;

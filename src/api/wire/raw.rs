@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{BYTES, DEEPEST, FIXED32, FIXED64, GROUP, GROUP_END, VARINT};
+use super::{BYTES, FIXED32, FIXED64, GROUP, GROUP_END, MAX_DEPTH, VARINT};
 
 /// Why bytes are no such message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ fn skip_group(number: u32, rest: &mut &[u8]) -> Result<(), DecodeError> {
     while let Some(inner) = open.last() {
         let tag = u32::try_from(varint(rest)?).map_err(|_| DecodeError::WireType)?;
         match tag & 7 {
-            GROUP if open.len() >= DEEPEST => return Err(DecodeError::Deep),
+            GROUP if open.len() >= MAX_DEPTH => return Err(DecodeError::Deep),
             GROUP => open.push(tag >> 3),
             GROUP_END if tag >> 3 == *inner => drop(open.pop()),
             wire_type => drop(value(wire_type, rest)?),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::DEEPEST;
+use super::MAX_DEPTH;
 use super::raw::{DecodeError, Raw, next, text};
 use super::scalar::{WireScalar, length_delimited};
 use crate::proto_json::canonical;
@@ -107,7 +107,7 @@ pub(super) fn read_struct(
 
 /// A `google.protobuf.Value`.
 fn read_value(mut bytes: &[u8], depth: usize) -> Result<Json, DecodeError> {
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return Err(DecodeError::Deep);
     }
     let mut found = Json::Null;

@@ -332,13 +332,13 @@ fn decoding_errors_name_their_cause() {
     ] {
         assert_eq!(decode(message, bytes), Err(want), "{bytes:?}");
     }
-    let mut deep = [0x83_u8, 1].repeat(DEEPEST + 1);
+    let mut deep = [0x83_u8, 1].repeat(MAX_DEPTH + 1);
     assert_eq!(decode(message, &deep), Err(DecodeError::Deep));
     deep.truncate(2);
     assert_eq!(decode(message, &deep), Err(DecodeError::Short));
     // A Value in a list in a Value, again and again.
     let mut value = vec![0x08, 0];
-    for _ in 0..DEEPEST {
+    for _ in 0..MAX_DEPTH {
         for tag in [0x0a, 0x32] {
             let mut outer = vec![tag];
             prost::encoding::encode_varint(value.len() as u64, &mut outer);

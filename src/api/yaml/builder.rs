@@ -200,9 +200,9 @@ impl Builder {
             });
         }
         // Without aliases a text has hardly more bytes than its source.
-        let most = self.limits.bytes.saturating_mul(2);
-        if self.account.bytes > most {
-            return Err(malformed(line, format!("more than {most} bytes of text")));
+        let max = self.limits.bytes.saturating_mul(2);
+        if self.account.bytes > max {
+            return Err(malformed(line, format!("more than {max} bytes of text")));
         }
         if self.open.len().saturating_add(cost.levels) > self.limits.depth {
             return Err(malformed(line, TOO_DEEP));

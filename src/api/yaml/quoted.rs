@@ -1,7 +1,7 @@
 //! Quoted scalars: which characters of a text belong to them, and the blanks that their lines lack.
 
 /// The deepest column of a quoted scalar that counts, so that a line costs no more than this, however far to the right the scalar begins.
-const DEEPEST: usize = 64;
+const MAX_COLUMN: usize = 64;
 
 /// The parser asks for this many characters at the beginning of a quoted scalar, to see a document indicator, and behind no other
 /// quote.
@@ -68,7 +68,7 @@ impl Quote {
     pub(super) fn lacking(self, text: &str, offset: usize) -> usize {
         let is_in_line = |byte: &&u8| !matches!(byte, b'\n' | b'\r');
         let before = text.as_bytes().get(..self.offset).unwrap_or_default();
-        let column = before.iter().rev().take(DEEPEST);
+        let column = before.iter().rev().take(MAX_COLUMN);
         let column = column.take_while(is_in_line).count();
         let line = text.as_bytes().get(offset..).unwrap_or_default();
         let blanks = line.iter().take(column).take_while(|byte| **byte == b' ');

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use api::config::MOST_BYTES;
+use api::config::MAX_BYTES;
 use api::text::cut;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -38,7 +38,7 @@ pub(crate) struct ReadOptions {
 impl ReadOptions {
     /// Checks that an object is within the limits.
     fn takes(&self, text: &str) -> Result<(), DecodeError> {
-        if self.strict && object::compact_len(text) > MOST_BYTES {
+        if self.strict && object::compact_len(text) > MAX_BYTES {
             return Err(DecodeError::TooLarge);
         }
         object::bounded(text.as_bytes(), self.values)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::config::document::Part;
 use api::config::{self, Check, Finding, Kind, Object, quoted};
-use api::names::{LONGEST_NAME, is_label};
+use api::names::{MAX_NAME_LENGTH, is_label};
 use api::yaml::Node;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value as Json;
@@ -223,7 +223,7 @@ fn metadata<'a>(value: &'a Json, name: &str) -> Option<&'a str> {
 fn is_word(text: &str) -> bool {
     let letters =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':' | b'/');
-    !text.is_empty() && text.len() <= LONGEST_NAME && text.bytes().all(letters)
+    !text.is_empty() && text.len() <= MAX_NAME_LENGTH && text.bytes().all(letters)
 }
 
 /// Returns the namespace; `None` if it is no DNS label.

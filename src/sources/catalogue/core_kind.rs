@@ -2,7 +2,7 @@
 //! arrival.
 
 use api::config::Finding;
-use api::names::{self, LONGEST_NAME};
+use api::names::{self, MAX_NAME_LENGTH};
 use api::well_known::LAST_APPLIED;
 use serde_json::{Map, Value as Json};
 
@@ -285,7 +285,7 @@ impl CoreKind {
 /// Returns true for text that may be a name, if not one of its kind.
 fn is_word(text: &str) -> bool {
     let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-    !text.is_empty() && text.len() <= LONGEST_NAME && text.bytes().all(letters)
+    !text.is_empty() && text.len() <= MAX_NAME_LENGTH && text.bytes().all(letters)
 }
 
 /// Copies a field unless it is missing or null.

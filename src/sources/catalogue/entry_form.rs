@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::config::{Finding, MOST_BYTES, Object};
+use api::config::{Finding, MAX_BYTES, Object};
 use api::well_known::LAST_APPLIED;
 use serde_json::Value as Json;
 
@@ -61,7 +61,7 @@ impl EntryForm {
             true => kind.whole(value, namespace),
             false => kind.trimmed(value, namespace, self.keeps_created),
         };
-        if json.len() > MOST_BYTES {
+        if json.len() > MAX_BYTES {
             return Err(Finding::error("", "object is too large"));
         }
         (self.usable)(kind, &json).map_err(|cause| Finding::error("", cause))?;

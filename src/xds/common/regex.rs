@@ -1,6 +1,6 @@
 //! Regular expressions as Envoy takes them.
 
-use api::config::regex_size::{MOST, USUAL, program_size};
+use api::config::regex_size::{MAX_PROGRAM_SIZE, USUAL, program_size};
 use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatcher, regex_matcher};
 
 use super::wire;
@@ -14,7 +14,7 @@ pub(crate) fn matcher(regex: &str) -> RegexMatcher {
 
 /// Returns true if proxies accept a program of this expression's size.
 pub(crate) fn fits(regex: &str) -> bool {
-    program_size(regex) <= MOST
+    program_size(regex) <= MAX_PROGRAM_SIZE
 }
 
 /// A text as the expression that means it alone.
@@ -36,6 +36,6 @@ pub(crate) fn quoted(text: &str) -> String {
 )]
 fn engine() -> regex_matcher::EngineType {
     regex_matcher::EngineType::GoogleRe2(regex_matcher::GoogleRe2 {
-        max_program_size: wire::number(MOST),
+        max_program_size: wire::number(MAX_PROGRAM_SIZE),
     })
 }

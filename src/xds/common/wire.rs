@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use api::duration::MOST_SECONDS_OF_ENVOY;
+use api::duration::MAX_ENVOY_SECONDS;
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
@@ -30,7 +30,7 @@ pub(crate) fn any_of(type_url: String, message: &impl Message) -> Any {
 
 /// Converts a duration, bounded by the longest one that Envoy takes: for a longer one Envoy would refuse the whole response.
 pub(crate) fn duration(duration: Duration) -> protobuf::Duration {
-    let duration = duration.min(Duration::from_secs(MOST_SECONDS_OF_ENVOY));
+    let duration = duration.min(Duration::from_secs(MAX_ENVOY_SECONDS));
     protobuf::Duration {
         seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         nanos: i32::try_from(duration.subsec_nanos()).unwrap_or(0),

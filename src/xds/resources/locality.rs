@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use api::config::discovery_notes::MOST_FAILOVER_LABELS;
+use api::config::discovery_notes::MAX_FAILOVER_LABELS;
 use api::istio::networking::v1alpha3::locality_load_balancer_setting::Distribute;
 use api::istio::networking::v1alpha3::{LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
 use api::model::{ClusterId, Endpoint, Labels, Locality, Service};
@@ -200,7 +200,7 @@ impl<'a> EndpointTopology<'a> {
 impl Ranking<'_> {
     /// 0: it has all labels in common with the client.
     fn rank(&self, topology: &EndpointTopology<'_>) -> u32 {
-        let written = self.written.iter().take(MOST_FAILOVER_LABELS);
+        let written = self.written.iter().take(MAX_FAILOVER_LABELS);
         let count = u32::try_from(written.len()).unwrap_or(u32::MAX);
         // Another network is further than anything in the own one, and has an order of its own.
         let mut behind = 0;

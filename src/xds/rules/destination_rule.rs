@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::config::discovery_notes::MOST_FAILOVER_LABELS;
+use api::config::discovery_notes::MAX_FAILOVER_LABELS;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
 use api::istio::networking::v1alpha3::load_balancer_settings::{
     ConsistentHashLb, LbPolicy as Written, SimpleLb,
@@ -202,7 +202,7 @@ pub(crate) fn failover_labels(rule: &DestinationRule) -> impl Iterator<Item = &s
         let locality = locality.map(|one| &one.failover_priority);
         locality.chain(zones.map(|one| &one.failover_priority))
     });
-    let all = all.flat_map(|all| all.iter().take(MOST_FAILOVER_LABELS));
+    let all = all.flat_map(|all| all.iter().take(MAX_FAILOVER_LABELS));
     all.map(String::as_str)
 }
 

@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use api::config::discovery_notes::{
-    MOST_PATCHES, is_applied, is_unapplied_match, lacks_name, may_complete, missing_field,
+    MAX_PATCHES, is_applied, is_unapplied_match, lacks_name, may_complete, missing_field,
     missing_part, patched_message,
 };
 use api::envoy;
@@ -356,12 +356,12 @@ fn read(object: &Arc<Configured<EnvoyFilter>>) -> Read {
     let mut patches = Vec::new();
     let mut left_out = Vec::new();
     let written = object.spec.config_patches.iter().enumerate();
-    for (at, one) in written.take(MOST_PATCHES) {
+    for (at, one) in written.take(MAX_PATCHES) {
         let later = object
             .spec
             .config_patches
             .iter()
-            .take(MOST_PATCHES)
+            .take(MAX_PATCHES)
             .skip(at + 1);
         let is_completed = later.clone().any(|later| {
             let operation = later

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
-use api::config::discovery_notes::MOST_EGRESS_LISTENERS;
+use api::config::discovery_notes::MAX_EGRESS_LISTENERS;
 use api::istio::networking::v1alpha3::load_balancer_settings::LbPolicy;
 use api::istio::networking::v1alpha3::load_balancer_settings::consistent_hash_lb::HashKey;
 use api::istio::networking::v1alpha3::{
@@ -162,7 +162,7 @@ impl Visible {
         common: Option<&Self>,
     ) -> Self {
         let spec = sidecar.spec();
-        let written = spec.egress.iter().take(MOST_EGRESS_LISTENERS);
+        let written = spec.egress.iter().take(MAX_EGRESS_LISTENERS);
         let mut routes = BTreeSet::new();
         let imported = written.filter_map(|written| {
             let listener = EgressListener::new(written, &mut routes)?;

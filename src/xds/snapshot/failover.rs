@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use api::config::discovery_notes::MOST_FAILOVER_LABELS;
+use api::config::discovery_notes::MAX_FAILOVER_LABELS;
 use api::model::{Labels, World};
 
 use crate::resources::locality::{EndpointTopology, TOPOLOGY_LABELS, is_on, named_label};
@@ -38,7 +38,7 @@ impl FailoverLabels {
         }
         let of_mesh = world.mesh.locality_lb_setting.as_ref();
         let of_mesh = of_mesh.map_or(&[][..], |setting| &setting.failover_priority);
-        let of_mesh = of_mesh.iter().take(MOST_FAILOVER_LABELS);
+        let of_mesh = of_mesh.iter().take(MAX_FAILOVER_LABELS);
         let is_of_mesh = of_mesh.len() > 0;
         labels.add(of_mesh.map(String::as_str));
         if labels.is_used {

@@ -1,14 +1,14 @@
 //! The properties of a set of keys that an issuer publishes, whatever its bytes are. The fuzzer asks for them, and a test with its
 //! examples does.
 
-use api::security::{KeySet, MOST_KEYS};
+use api::security::{KeySet, MAX_KEYS};
 use serde_json::Value;
 
 /// Members of a JSON Web Key that are private (RFC 7518, 6.2.2 and 6.3.2).
 const PRIVATE: [&str; 7] = ["d", "p", "q", "dp", "dq", "qi", "oth"];
 
 /// Bytes of a set as proxies read it: each of 64 KiB may be an escape of six.
-const LONGEST: usize = 6 * (64 << 10) + MOST_KEYS * 64;
+const LONGEST: usize = 6 * (64 << 10) + MAX_KEYS * 64;
 
 pub(crate) fn check(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
@@ -23,13 +23,13 @@ pub(crate) fn check(bytes: &[u8]) {
     if let Ok(set) = inline {
         let again = KeySet::inline(set.json()).expect("what was written can be read");
         assert!(again.keys() >= set.keys());
-        assert!(keys_of(&set).len() <= MOST_KEYS + 1);
+        assert!(keys_of(&set).len() <= MAX_KEYS + 1);
     }
 }
 
 /// The keys as proxies read them.
 fn keys_of(set: &KeySet) -> Vec<Value> {
-    assert!((1..=MOST_KEYS).contains(&set.keys()));
+    assert!((1..=MAX_KEYS).contains(&set.keys()));
     assert!(set.json().len() <= LONGEST, "{}", set.json().len());
     let json: Value = serde_json::from_str(set.json()).expect("it is JSON");
     let keys = json["keys"].as_array().expect("it has keys").clone();

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::{
-    MOST_SUBSETS, files, is_cookie_attribute, is_header_name, is_percentage, is_sni, is_table,
+    MAX_SUBSETS, files, is_cookie_attribute, is_header_name, is_percentage, is_sni, is_table,
     items, largest_ring,
 };
 use crate::config::Finding;
@@ -11,7 +11,7 @@ use crate::duration;
 use crate::names::is_host_pattern;
 
 /// Labels by which one setting prefers endpoints. Chosen: it names a few.
-pub const MOST_FAILOVER_LABELS: usize = 32;
+pub const MAX_FAILOVER_LABELS: usize = 32;
 
 pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -21,7 +21,7 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
         found.push(Finding::warning("spec.host", why));
     }
     // Each port has as many, and a rule does not know those of its services.
-    let subsets = items(spec, "subsets").count().min(MOST_SUBSETS);
+    let subsets = items(spec, "subsets").count().min(MAX_SUBSETS);
     let rule = RuleFacts {
         selects: spec.get("workloadSelector").is_some(),
         // Each subset is a cluster, and so is the service as a whole.
@@ -33,8 +33,8 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
         rule,
         &mut found,
     );
-    if items(spec, "subsets").count() > MOST_SUBSETS {
-        let why = format!("are served in part: the first {MOST_SUBSETS} of a service count");
+    if items(spec, "subsets").count() > MAX_SUBSETS {
+        let why = format!("are served in part: the first {MAX_SUBSETS} of a service count");
         found.push(Finding::warning("spec.subsets", why));
     }
     for (at, subset) in items(spec, "subsets") {
@@ -59,8 +59,8 @@ fn localities(path: &str, written: &Json, found: &mut Vec<Finding>) {
         let Some(setting) = balancer.get(key) else {
             continue;
         };
-        if items(setting, "failoverPriority").count() > MOST_FAILOVER_LABELS {
-            let why = format!("is served in part: the first {MOST_FAILOVER_LABELS} labels count");
+        if items(setting, "failoverPriority").count() > MAX_FAILOVER_LABELS {
+            let why = format!("is served in part: the first {MAX_FAILOVER_LABELS} labels count");
             found.push(Finding::warning(format!("{path}.failoverPriority"), why));
         }
         if key == "zoneAwareLbSetting" {
@@ -274,14 +274,14 @@ fn hash_size(path: &str, hash: &Json, clusters: usize, found: &mut Vec<Finding>)
         let text = || written.as_str()?.parse().ok();
         written.as_u64().or_else(text)
     };
-    let most = largest_ring(clusters);
+    let max = largest_ring(clusters);
     for (place, field) in [
         ("/minimumRingSize", "minimumRingSize"),
         ("/ringHash/minimumRingSize", "ringHash.minimumRingSize"),
     ] {
-        if number(place).is_some_and(|size| size > most) {
+        if number(place).is_some_and(|size| size > max) {
             let why = format!(
-                "is served as {most} at most, and as less where its service has several ports: all clusters of one service share 1048576"
+                "is served as {max} at most, and as less where its service has several ports: all clusters of one service share 1048576"
             );
             found.push(Finding::warning(format!("{path}.{field}"), why));
         }

@@ -8,7 +8,7 @@ use crate::config::Finding;
 use crate::envoy::{self, MissingPart};
 
 /// Patches of one object that are applied. Chosen: a filter of ours has a few.
-pub const MOST_PATCHES: usize = 200;
+pub const MAX_PATCHES: usize = 200;
 
 /// Returns Envoy's message for the value of a patch, by its `applyTo`; `None`: discovery makes no such resource.
 #[must_use]
@@ -155,11 +155,11 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
         let why = "there are no waypoints and no gateways of the Gateway API; a workloadSelector finds workloads";
         found.push(holds_for_none("spec.targetRefs", why));
     }
-    if items(spec, "configPatches").count() > MOST_PATCHES {
-        let why = format!("are applied in part: the first {MOST_PATCHES} are");
+    if items(spec, "configPatches").count() > MAX_PATCHES {
+        let why = format!("are applied in part: the first {MAX_PATCHES} are");
         found.push(Finding::warning("spec.configPatches", why));
     }
-    let patches: Vec<_> = items(spec, "configPatches").take(MOST_PATCHES).collect();
+    let patches: Vec<_> = items(spec, "configPatches").take(MAX_PATCHES).collect();
     for (at, patch) in &patches {
         let later = patches.get(at + 1..).unwrap_or_default();
         let is_completed = later.iter().any(|(_, later)| {
@@ -627,9 +627,9 @@ mod tests {
             let want = "spec.targetRefs: holds for no proxy: there are no waypoints and no gateways of the Gateway API; a workloadSelector finds workloads";
             assert_eq!(targets, [want], "{kind}");
         }
-        let many = vec![json!({"applyTo": "BOOTSTRAP", "patch": merge}); MOST_PATCHES + 1];
+        let many = vec![json!({"applyTo": "BOOTSTRAP", "patch": merge}); MAX_PATCHES + 1];
         let found = said(json!({"configPatches": many}));
-        assert_eq!(found.len(), MOST_PATCHES + 1);
+        assert_eq!(found.len(), MAX_PATCHES + 1);
         assert_eq!(
             found[0],
             "spec.configPatches: are applied in part: the first 200 are"

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::{MOST_HEADERS, is_header_name, is_header_value};
+use super::{MAX_HEADERS, is_header_name, is_header_value};
 use crate::config::{Finding, push_key};
 
 const NO_NAME: &str =
@@ -30,8 +30,8 @@ pub(super) fn notes(path: impl Fn() -> String, written: &Json, found: &mut Vec<F
         let of = |operation: &str| written.get("headers")?.get(message)?.get(operation);
         let added = ["set", "add"].map(|name| added(&format!("{path}.{name}"), of(name), found));
         let removed = removed(&format!("{path}.remove"), of("remove"), found);
-        if added.iter().sum::<usize>() > MOST_HEADERS || removed > MOST_HEADERS {
-            let why = format!("is served in part: proxies take {MOST_HEADERS} headers there");
+        if added.iter().sum::<usize>() > MAX_HEADERS || removed > MAX_HEADERS {
+            let why = format!("is served in part: proxies take {MAX_HEADERS} headers there");
             found.push(Finding::warning(path, why));
         }
     }

@@ -7,10 +7,10 @@ use serde_json::Value as Json;
 use super::{is_header_name, is_one_line, items, targets};
 use crate::config::Finding;
 use crate::duration;
-use crate::security::{JwksSource, KeySet, MOST_KEYS};
+use crate::security::{JwksSource, KeySet, MAX_KEYS};
 
 /// The longest wait of discovery for keys, even if an object wants a longer one. Chosen: a minute.
-pub const LONGEST_FETCH: Duration = Duration::from_secs(60);
+pub const MAX_FETCH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns true if proxies may write a token's payload into a header of this name: pseudo-headers are parts of the request line.
 #[must_use]
@@ -46,7 +46,7 @@ fn of_rule(path: &str, rule: &Json) -> Vec<Finding> {
     if left_out > 0 {
         let keys = crate::counted(left_out, "key");
         let why = format!(
-            "is served without {keys}: proxies cannot use them, or they are more than {MOST_KEYS}"
+            "is served without {keys}: proxies cannot use them, or they are more than {MAX_KEYS}"
         );
         note(format!("{path}.jwks"), why);
     }
@@ -62,10 +62,10 @@ fn of_rule(path: &str, rule: &Json) -> Vec<Finding> {
         let why = "is not served: it is no name of a header".to_owned();
         note(format!("{path}.outputPayloadToHeader"), why);
     }
-    let limit = i128::try_from(LONGEST_FETCH.as_nanos()).unwrap_or(i128::MAX);
+    let limit = i128::try_from(MAX_FETCH_TIMEOUT.as_nanos()).unwrap_or(i128::MAX);
     let waits = duration::parse(text("timeout"));
     if waits.is_some_and(|waits| duration::nanos(&waits) > limit) {
-        let why = format!("is served as {}s", LONGEST_FETCH.as_secs());
+        let why = format!("is served as {}s", MAX_FETCH_TIMEOUT.as_secs());
         note(format!("{path}.timeout"), why);
     }
     found

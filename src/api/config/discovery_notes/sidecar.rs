@@ -4,10 +4,10 @@ use serde_json::Value as Json;
 
 use super::{files, gateway, is_udp, items};
 use crate::config::Finding;
-use crate::names::LONGEST_SOCKET;
+use crate::names::MAX_SOCKET_LENGTH;
 
 /// The most listeners that discovery makes of a Sidecar's egress. Chosen: more than users can tell apart.
-pub const MOST_EGRESS_LISTENERS: usize = 256;
+pub const MAX_EGRESS_LISTENERS: usize = 256;
 
 /// In front of the path of a socket.
 const UNIX: &str = "unix://";
@@ -44,8 +44,8 @@ pub fn egress_socket(bind: &str) -> Result<&str, String> {
     let path = bind
         .strip_prefix(UNIX)
         .ok_or("it is no socket unix://PATH")?;
-    if path.len() > LONGEST_SOCKET {
-        return Err(format!("it is longer than {LONGEST_SOCKET} bytes"));
+    if path.len() > MAX_SOCKET_LENGTH {
+        return Err(format!("it is longer than {MAX_SOCKET_LENGTH} bytes"));
     }
     if path.contains('\0') {
         return Err("it has a NUL in it".to_owned());
@@ -97,8 +97,8 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
             found.push(Finding::warning(format!("spec.egress[{at}].bind"), why));
         }
     }
-    if items(spec, "egress").count() > MOST_EGRESS_LISTENERS {
-        let why = format!("is served in part: the first {MOST_EGRESS_LISTENERS} listeners count");
+    if items(spec, "egress").count() > MAX_EGRESS_LISTENERS {
+        let why = format!("is served in part: the first {MAX_EGRESS_LISTENERS} listeners count");
         found.push(Finding::warning("spec.egress", why));
     }
     of_pool(
@@ -150,7 +150,7 @@ mod tests {
         ] {
             assert_eq!(egress_socket(&format!("unix://{path}")), Ok(path));
         }
-        let long = format!("/{}", "a".repeat(LONGEST_SOCKET));
+        let long = format!("/{}", "a".repeat(MAX_SOCKET_LENGTH));
         for (path, why) in [
             ("/etc/certs/key.pem", "in /etc"),
             ("/etc", "in /etc"),

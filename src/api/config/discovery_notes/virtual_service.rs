@@ -394,7 +394,7 @@ mod tests {
         ] {
             assert_eq!(http(written.clone()), note, "{written}");
         }
-        let many: serde_json::Map<_, _> = (0..=super::super::MOST_HEADERS)
+        let many: serde_json::Map<_, _> = (0..=super::super::MAX_HEADERS)
             .map(|at| (format!("x{at}"), json!("a")))
             .collect();
         assert_eq!(

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value as Json;
 
 use super::{Check, Kind, MIXER};
-use crate::config::{Finding, FindingKind, MOST, Object, Severity, limit, read_message};
+use crate::config::{Finding, FindingKind, MAX_FINDINGS, Object, Severity, limit, read_message};
 use crate::model::{DRY_RUN, is_dry_run};
 
 /// A part of gudgeon that acts on objects.
@@ -112,7 +112,7 @@ pub fn notes_of(object: &Object) -> Vec<Finding> {
 #[must_use]
 pub fn limited_notes_of(object: &Object) -> Vec<Finding> {
     let mut found = notes_of(object);
-    if found.len() > MOST {
+    if found.len() > MAX_FINDINGS {
         // The sort is stable: others stay in order.
         found.sort_by_key(|note| !decides_effect(note.kind) && note.path != dry_run_path());
     }

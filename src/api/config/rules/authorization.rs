@@ -147,10 +147,10 @@ fn check_source(source: &Cursor<'_>, decision: Decision) {
 
 fn service_accounts(list: &Cursor<'_>) {
     // Source: `MaxItems` and `MaxLength` of `serviceAccounts` in Istio's API.
-    const MOST: usize = 16;
-    const LONGEST: usize = 320;
-    if list.list().len() > MOST {
-        list.fail(format!("more than {MOST}"));
+    const MAX_ITEMS: usize = 16;
+    const MAX_LENGTH: usize = 320;
+    if list.list().len() > MAX_ITEMS {
+        list.fail(format!("more than {MAX_ITEMS}"));
     }
     parts::each(
         list,
@@ -159,8 +159,8 @@ fn service_accounts(list: &Cursor<'_>) {
             if name.contains('*') {
                 return Some(format!("no wildcards in {quoted}"));
             }
-            if name.len() > LONGEST {
-                return Some(format!("{quoted} is longer than {LONGEST} characters"));
+            if name.len() > MAX_LENGTH {
+                return Some(format!("{quoted} is longer than {MAX_LENGTH} characters"));
             }
             let mut parts = name.split('/');
             let holds = name.split('/').count() <= 2 && parts.all(|part| !part.is_empty());

@@ -178,9 +178,9 @@ fn load_balancer(at: &Cursor<'_>) {
         if duration.required() {
             parts::duration(&duration);
         }
-        let least = warmup.get("minimumPercent");
-        if least.is_set() {
-            least.check(is::share(least.float()));
+        let min = warmup.get("minimumPercent");
+        if min.is_set() {
+            min.check(is::share(min.float()));
         }
         let aggression = warmup.get("aggression");
         if aggression.is_set() && aggression.float() < 1.0 {

@@ -73,7 +73,7 @@ pub(super) fn rewrite(at: &Cursor<'_>) {
 }
 
 pub(super) fn direct_response(at: &Cursor<'_>) {
-    const MOST: usize = 1 << 20;
+    const MAX_BODY_BYTES: usize = 1 << 20;
     const MUCH: usize = 100 << 10;
     let status = at.get("status");
     status.check(is::within(status.number(), 200, 599));
@@ -82,7 +82,7 @@ pub(super) fn direct_response(at: &Cursor<'_>) {
     let encoded = body.get("bytes").text().trim_end_matches('=').len();
     // Four letters of base64 are three bytes.
     let length = text.max(encoded / 4 * 3 + (encoded % 4).saturating_sub(1));
-    if length > MOST {
+    if length > MAX_BODY_BYTES {
         body.fail("body is over 1 MiB");
     } else if length > MUCH {
         body.warn("body is over 100 KiB");

@@ -7,7 +7,7 @@ use super::predicates as is;
 use crate::finding::quoted;
 
 /// Region, zone, subzone: deeper there is nothing.
-const DEEPEST: usize = 3;
+const MAX_LEVELS: usize = 3;
 
 pub(super) fn check(at: &Cursor<'_>) {
     at.apart("distribute", "failover");
@@ -88,7 +88,7 @@ fn localities(list: &[(&str, &Cursor<'_>)], is_ordered: bool) {
             continue;
         }
         let parents = own.match_indices('/').map(|(at, _)| own.get(..at));
-        let parents: Vec<&str> = parents.flatten().take(DEEPEST).collect();
+        let parents: Vec<&str> = parents.flatten().take(MAX_LEVELS).collect();
         // An earlier place above this one, or the same; else one below it.
         let other = parents
             .iter()

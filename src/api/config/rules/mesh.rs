@@ -15,12 +15,12 @@ use crate::names::is_name;
 use crate::proxy_ports;
 
 const SECOND: i128 = 1_000_000_000;
-const LONGEST_CONNECT: i128 = 30 * SECOND;
-const LONGEST_DRAIN: i128 = 3600 * SECOND;
+const MAX_CONNECT_TIMEOUT: i128 = 30 * SECOND;
+const MAX_DRAIN: i128 = 3600 * SECOND;
 /// More than any machine has.
-const MOST_THREADS: i64 = 65_535;
+const MAX_THREADS: i64 = 65_535;
 /// Envoy counts in nanoseconds of 64 bits: a second more is "out of range".
-const LONGEST_OF_ENVOY: i128 = 9_223_372_035 * SECOND;
+const MAX_ENVOY_NANOS: i128 = 9_223_372_035 * SECOND;
 
 /// The range that Linux takes for a connection (`MAX_TCP_KEEPIDLE`, `MAX_TCP_KEEPINTVL` and `MAX_TCP_KEEPCNT` of net/tcp.h).
 /// Envoy cannot make a connection with another value.
@@ -75,7 +75,7 @@ pub(crate) fn proxy(proxy: &Value, written: &Value) -> Vec<Finding> {
 fn durations(at: &Cursor<'_>) {
     let connect = at.get("connectTimeout");
     parts::milliseconds(&connect);
-    at_most(&connect, LONGEST_CONNECT, "30s");
+    at_most(&connect, MAX_CONNECT_TIMEOUT, "30s");
     parts::duration_or_none(&at.get("protocolDetectionTimeout"));
 }
 
@@ -117,7 +117,7 @@ fn resources(at: &Cursor<'_>) {
         ));
     }
     for name in ["protocolDetectionTimeout", "dnsRefreshRate"] {
-        at_most(&at.get(name), LONGEST_OF_ENVOY, "9223372035s");
+        at_most(&at.get(name), MAX_ENVOY_NANOS, "9223372035s");
     }
     if !at.get("accessLogFile").is_empty() {
         operators(at);
@@ -188,8 +188,8 @@ fn keepalive(at: &Cursor<'_>) {
         if nanos % SECOND != 0 {
             at.fail(format!("duration {given} is not a whole number of seconds"));
         } else if !KEEPALIVE_SECONDS.contains(&(nanos / SECOND)) {
-            let (least, most) = (KEEPALIVE_SECONDS.start(), KEEPALIVE_SECONDS.end());
-            at.fail(format!("duration {given} is not in {least}s..{most}s"));
+            let (min, max) = (KEEPALIVE_SECONDS.start(), KEEPALIVE_SECONDS.end());
+            at.fail(format!("duration {given} is not in {min}s..{max}s"));
         }
     }
     let probes = at.get("probes");
@@ -299,9 +299,9 @@ fn starts(at: &Cursor<'_>) {
 fn pintle(at: &Cursor<'_>) {
     let parent = at.get("parentShutdownDuration");
     check_whole_seconds(&parent);
-    at_most(&parent, LONGEST_DRAIN, "1h");
+    at_most(&parent, MAX_DRAIN, "1h");
     let connect = at.get("connectTimeout");
-    at_most(&connect, LONGEST_CONNECT, "30s");
+    at_most(&connect, MAX_CONNECT_TIMEOUT, "30s");
     // The rules of all roles that start proxies report shorter ones.
     if let Some(nanos) = connect.nanos().filter(|nanos| *nanos >= SECOND / 1000) {
         connect.check(is::duration(nanos));
@@ -319,9 +319,9 @@ fn pintle(at: &Cursor<'_>) {
         }
     }
     let threads = at.get("concurrency");
-    if threads.number() > MOST_THREADS {
+    if threads.number() > MAX_THREADS {
         let given = threads.number();
-        threads.fail(format!("{given} is more than {MOST_THREADS}"));
+        threads.fail(format!("{given} is more than {MAX_THREADS}"));
     }
 }
 
@@ -342,17 +342,17 @@ fn drain(at: &Cursor<'_>, written: &Cursor<'_>, by: MeshConfigUse) {
         return;
     }
     check_whole_seconds(&drain);
-    at_most(&drain, LONGEST_DRAIN, "1h");
+    at_most(&drain, MAX_DRAIN, "1h");
     let parent = at.get("parentShutdownDuration");
     // The default gives way to a drain that is written.
     let counts = by != MeshConfigUse::Pod && written.get("parentShutdownDuration").is_set();
-    let most = parent.nanos().filter(|_| counts);
-    if let Some(wrong) = most.and_then(is::duration) {
+    let max = parent.nanos().filter(|_| counts);
+    if let Some(wrong) = max.and_then(is::duration) {
         // An invalid duration cannot be compared. Roles that start proxies check it anyway.
         if by == MeshConfigUse::Served {
             parent.fail(wrong);
         }
-    } else if most.is_some_and(|most| nanos >= most) {
+    } else if max.is_some_and(|max| nanos >= max) {
         let go = |at: &Cursor<'_>| {
             duration::parse(at.text()).map_or_else(String::new, |read| duration::go(&read))
         };
@@ -364,8 +364,8 @@ fn drain(at: &Cursor<'_>, written: &Cursor<'_>, by: MeshConfigUse) {
     }
 }
 
-fn at_most(at: &Cursor<'_>, most: i128, named: &str) {
-    if let Some(nanos) = at.nanos().filter(|nanos| *nanos > most) {
+fn at_most(at: &Cursor<'_>, max: i128, named: &str) {
+    if let Some(nanos) = at.nanos().filter(|nanos| *nanos > max) {
         let given = is::seconds(nanos);
         at.fail(format!("duration {given} is more than {named}"));
     }

@@ -3,12 +3,12 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::cursor::Violation;
-use crate::duration::MOST_SECONDS_OF_ENVOY;
+use crate::duration::MAX_ENVOY_SECONDS;
 use crate::finding::quoted;
 pub(super) use crate::names::is_label;
-use crate::names::{LONGEST_SOCKET, ROOM_FOR_SOCKET, is_label_key, is_label_value};
+use crate::names::{MAX_SOCKET_LENGTH, ROOM_FOR_SOCKET, is_label_key, is_label_value};
 
-const LONGEST_HOST: usize = 255;
+const MAX_HOST_LENGTH: usize = 255;
 
 fn wrong(holds: bool, message: impl FnOnce() -> String) -> Violation {
     (!holds).then(message)
@@ -45,8 +45,8 @@ fn host_fault(text: &str, wildcards: Wildcards) -> Violation {
     if text.is_empty() {
         return Some("it is empty".to_owned());
     }
-    if text.len() > LONGEST_HOST {
-        return Some(format!("it is longer than {LONGEST_HOST} bytes"));
+    if text.len() > MAX_HOST_LENGTH {
+        return Some(format!("it is longer than {MAX_HOST_LENGTH} bytes"));
     }
     let rest = match text.strip_prefix('*') {
         Some("") if wildcards == Wildcards::Allowed => return None,
@@ -98,15 +98,15 @@ pub(super) fn cidr(text: &str) -> Violation {
     let holds = match text.split_once('/') {
         None => is_ip(text),
         Some((address, length)) => {
-            let most = match address.parse() {
+            let max = match address.parse() {
                 Ok(IpAddr::V4(_)) => Some(32),
                 Ok(IpAddr::V6(_)) => Some(128),
                 Err(_) => None,
             };
             // `parse` alone would take a plus.
             let digits = length.bytes().all(|letter| letter.is_ascii_digit());
-            most.zip(length.parse::<u32>().ok())
-                .is_some_and(|(most, length)| digits && length <= most)
+            max.zip(length.parse::<u32>().ok())
+                .is_some_and(|(max, length)| digits && length <= max)
         }
     };
     wrong(holds, || {
@@ -126,9 +126,9 @@ pub(super) fn unix(text: &str) -> Option<&str> {
 
 /// UDS: the path after `unix://`.
 pub(super) fn uds(path: &str) -> Violation {
-    if path.len() > LONGEST_SOCKET {
+    if path.len() > MAX_SOCKET_LENGTH {
         return Some(format!(
-            "{} is longer than {LONGEST_SOCKET} bytes: {ROOM_FOR_SOCKET}",
+            "{} is longer than {MAX_SOCKET_LENGTH} bytes: {ROOM_FOR_SOCKET}",
             quoted(path)
         ));
     }
@@ -162,9 +162,9 @@ pub(super) fn duration(nanos: i128) -> Violation {
 /// As long as Envoy takes it, of nanoseconds.
 pub(super) fn not_too_long(nanos: i128) -> Violation {
     const SECOND: i128 = 1_000_000_000;
-    wrong(nanos <= i128::from(MOST_SECONDS_OF_ENVOY) * SECOND, || {
+    wrong(nanos <= i128::from(MAX_ENVOY_SECONDS) * SECOND, || {
         let given = seconds(nanos);
-        format!("duration {given} is more than {MOST_SECONDS_OF_ENVOY}s")
+        format!("duration {given} is more than {MAX_ENVOY_SECONDS}s")
     })
 }
 
@@ -188,9 +188,9 @@ pub(super) fn pct(number: i64) -> Violation {
     within(number, 0, 100)
 }
 
-pub(super) fn within(number: i64, least: i64, most: i64) -> Violation {
-    wrong((least..=most).contains(&number), || {
-        format!("{number} is not in {least}..{most}")
+pub(super) fn within(number: i64, min: i64, max: i64) -> Violation {
+    wrong((min..=max).contains(&number), || {
+        format!("{number} is not in {min}..{max}")
     })
 }
 

@@ -155,8 +155,8 @@ fn ciphers(at: &Cursor<'_>) {
         let version = at.get(name);
         VERSIONS.iter().position(|one| *one == version.text())
     };
-    if let (Some(least), Some(most)) = (rank("minProtocolVersion"), rank("maxProtocolVersion"))
-        && least > most
+    if let (Some(min), Some(max)) = (rank("minProtocolVersion"), rank("maxProtocolVersion"))
+        && min > max
     {
         at.get("minProtocolVersion")
             .warn("is above maxProtocolVersion: no handshake succeeds");

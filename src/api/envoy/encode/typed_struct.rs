@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json};
 use super::{Encoder, delimited};
 use crate::finding::{push_key, quoted};
 use crate::well_known::TYPE_URL_PREFIX;
-use crate::wire::{DEEPEST, WireScalar};
+use crate::wire::{MAX_DEPTH, WireScalar};
 
 /// Messages that name the type of their fields in a field. Envoy makes that type of it, where it knows the type.
 pub(super) const TYPED_STRUCTS: [&str; 2] = ["udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct"];
@@ -56,7 +56,7 @@ impl Encoder {
             return self.fail(format!("{} is not a message", quoted(name)));
         };
         // `fields` has no bound, as `message` has.
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return self.fail("is nested too deeply");
         }
         let mut inner = Vec::new();

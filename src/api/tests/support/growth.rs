@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Shorter times are too small to measure.
-const SHORTEST: Duration = Duration::from_millis(2);
+const MIN_MEASURED: Duration = Duration::from_millis(2);
 /// Rounds, of which the shortest counts: other tests share the caches of this core.
 const ROUNDS: usize = 5;
 /// The factor over linear work that the larger input may take: it fits into fewer caches than the smaller one.
@@ -16,19 +16,19 @@ const SLACK: u32 = 8;
 /// bound ends.
 #[allow(clippy::panic, reason = "a test may fail")]
 pub(crate) fn assert_linear(factor: u32, mut small: impl FnMut(), mut large: impl FnMut()) {
-    let (mut least, mut most) = (Duration::MAX, Duration::MAX);
+    let (mut min, mut max) = (Duration::MAX, Duration::MAX);
     for _ in 0..ROUNDS {
         let start = cpu_time();
         small();
         let between = cpu_time();
         large();
-        least = least.min(between.saturating_sub(start));
-        most = most.min(cpu_time().saturating_sub(between));
-        if most <= least.max(SHORTEST) * factor * SLACK {
+        min = min.min(between.saturating_sub(start));
+        max = max.min(cpu_time().saturating_sub(between));
+        if max <= min.max(MIN_MEASURED) * factor * SLACK {
             return;
         }
     }
-    panic!("{factor} times the input took {most:?} in place of {least:?}");
+    panic!("{factor} times the input took {max:?} in place of {min:?}");
 }
 
 /// Returns the time that a CPU has spent on this thread; where the kernel does not count it, a time that only differences are

@@ -264,10 +264,10 @@ fn an_object_is_measured_before_it_is_taken_in() {
     };
     let of = |length: usize| format!(r#"{{"a":"{}"}}"#, "x".repeat(length - 8));
     let deleted = r#""metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}"#;
-    assert_eq!(read(&of(MOST_BYTES), usize::MAX).1, Ok(()));
-    let indented = format!("{}{}", " ".repeat(MOST_BYTES), of(MOST_BYTES));
+    assert_eq!(read(&of(MAX_BYTES), usize::MAX).1, Ok(()));
+    let indented = format!("{}{}", " ".repeat(MAX_BYTES), of(MAX_BYTES));
     assert_eq!(read(&indented, usize::MAX).1, Ok(()));
-    let large = of(MOST_BYTES + 1);
+    let large = of(MAX_BYTES + 1);
     let error = "cannot read review: object is too large".to_owned();
     assert_eq!(read(&large, usize::MAX), (Value::Null, Err(error)));
     let (reviewed, outcome) = read(&format!("{{\"b\":{large},{deleted}}}"), usize::MAX);

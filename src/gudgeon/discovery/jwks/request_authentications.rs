@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::config::discovery_notes::LONGEST_FETCH;
+use api::config::discovery_notes::MAX_FETCH_TIMEOUT;
 use api::duration;
 use api::model::Objects;
 use api::networking::DiscoveryKind as _;
@@ -59,7 +59,7 @@ pub(in crate::discovery) fn wanted_keys(policies: &Objects<RequestAuthentication
             let written = written.and_then(|nanos| u64::try_from(nanos).ok());
             let timeout = written
                 .map_or(TIMEOUT, Duration::from_nanos)
-                .min(LONGEST_FETCH);
+                .min(MAX_FETCH_TIMEOUT);
             let one = all.wanted.entry(source).or_default();
             let longest = one.timeouts.entry(namespace.clone()).or_default();
             *longest = timeout.max(*longest);

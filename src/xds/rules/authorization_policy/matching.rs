@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use api::config::regex_size::MOST;
+use api::config::regex_size::MAX_PROGRAM_SIZE;
 use api::model::Network;
 use envoy_types::pb::envoy::config::core::v3::CidrRange;
 use envoy_types::pb::envoy::config::rbac::v3::{
@@ -182,7 +182,7 @@ pub(super) fn checked(expression: &str) -> Result<StringMatcher, RuleError> {
         return Ok(regular(expression));
     }
     Err(RuleError::Because(format!(
-        "a value is too long: its pattern has more than {MOST} instructions"
+        "a value is too long: its pattern has more than {MAX_PROGRAM_SIZE} instructions"
     )))
 }
 

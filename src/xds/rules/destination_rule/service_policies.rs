@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::config::discovery_notes::MOST_SUBSETS;
+use api::config::discovery_notes::MAX_SUBSETS;
 use api::istio::networking::v1alpha3::Subset;
 use api::model::{ObjectRef, Service};
 use api::networking::DestinationRule;
@@ -94,13 +94,13 @@ impl ServicePolicies {
     /// Returns the subsets of all rules, as many as count.
     fn written(&self) -> impl Iterator<Item = &Subset> {
         let all = self.rules.iter().flat_map(|rule| &rule.spec().subsets);
-        all.take(MOST_SUBSETS)
+        all.take(MAX_SUBSETS)
     }
 
     /// Returns the number of a service's clusters: one for each port and each subset.
     pub(super) fn clusters(&self) -> usize {
         let all = self.rules.iter().map(|rule| rule.spec().subsets.len());
-        let subsets = all.sum::<usize>().min(MOST_SUBSETS);
+        let subsets = all.sum::<usize>().min(MAX_SUBSETS);
         self.ports.saturating_mul(subsets.saturating_add(1))
     }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use api::config::discovery_notes::{MOST_HEADERS, grpc_status, is_header_name, is_header_value};
+use api::config::discovery_notes::{MAX_HEADERS, grpc_status, is_header_name, is_header_value};
 use api::istio::networking::v1alpha3::headers::HeaderOperations;
 use api::istio::networking::v1alpha3::http_fault_injection::{
     Abort, Delay, abort::ErrorType, delay::HttpDelayType,
@@ -121,13 +121,13 @@ pub(super) fn mutations(written: &Headers) -> RouteHeaderMutations {
                     &operations.add,
                     HeaderAppendAction::AppendIfExistsOrAdd,
                 ))
-                .take(MOST_HEADERS)
+                .take(MAX_HEADERS)
                 .collect(),
             remove: operations
                 .remove
                 .iter()
                 .filter(|name| !is_host(name) && is_header_name(name))
-                .take(MOST_HEADERS)
+                .take(MAX_HEADERS)
                 .cloned()
                 .collect(),
         })
@@ -181,13 +181,13 @@ pub(super) fn headers(route: &mut Route, written: &Headers) {
     let RouteHeaderMutations { request, response } = mutations(written);
     route.request_headers_to_add.extend(request.add);
     // The route's and the destination's together: Envoy refuses the routes for more.
-    route.request_headers_to_add.truncate(MOST_HEADERS);
+    route.request_headers_to_add.truncate(MAX_HEADERS);
     route.request_headers_to_remove.extend(request.remove);
-    route.request_headers_to_remove.truncate(MOST_HEADERS);
+    route.request_headers_to_remove.truncate(MAX_HEADERS);
     route.response_headers_to_add.extend(response.add);
-    route.response_headers_to_add.truncate(MOST_HEADERS);
+    route.response_headers_to_add.truncate(MAX_HEADERS);
     route.response_headers_to_remove.extend(response.remove);
-    route.response_headers_to_remove.truncate(MOST_HEADERS);
+    route.response_headers_to_remove.truncate(MAX_HEADERS);
 }
 
 /// Configures the connection manager's filters for this route. A program with gRPC in it has none, and refuses their

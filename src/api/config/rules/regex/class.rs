@@ -16,7 +16,7 @@ pub(super) fn names_end(pattern: &str) -> Option<usize> {
 
 /// Reads a class behind its opening bracket; returns the text behind the closing one. `names_end`: as [`names_end`] has it, so that
 /// names without an end are not searched for it one by one.
-pub(super) fn read(text: &str, most: u32, names_end: Option<usize>) -> Result<&str, Fault> {
+pub(super) fn read(text: &str, max: u32, names_end: Option<usize>) -> Result<&str, Fault> {
     let mut rest = text.strip_prefix('^').unwrap_or(text);
     // A bracket that stands first is a letter.
     let mut is_first = true;
@@ -28,7 +28,7 @@ pub(super) fn read(text: &str, most: u32, names_end: Option<usize>) -> Result<&s
         is_first = false;
         rest = match class(rest, names_end)? {
             Some(after) => after,
-            None => range(rest, most)?,
+            None => range(rest, max)?,
         };
     }
 }
@@ -50,8 +50,8 @@ fn class(text: &str, names_end: Option<usize>) -> Result<Option<&str>, Fault> {
 
 /// Two letters with a dash between, or one letter. A dash is a letter wherever it does not stand between two: behind a class,
 /// before the bracket that closes.
-fn range(text: &str, most: u32) -> Result<&str, Fault> {
-    let (low, after) = letter(text, most)?;
+fn range(text: &str, max: u32) -> Result<&str, Fault> {
+    let (low, after) = letter(text, max)?;
     let high = after
         .strip_prefix('-')
         .filter(|high| !high.starts_with(']'));
@@ -59,16 +59,16 @@ fn range(text: &str, most: u32) -> Result<&str, Fault> {
     let Some(high) = high.filter(|high| !high.is_empty()) else {
         return Ok(after);
     };
-    let (high, after) = letter(high, most)?;
+    let (high, after) = letter(high, max)?;
     if high < low {
         return Err("a range that ends before it begins");
     }
     Ok(after)
 }
 
-fn letter(text: &str, most: u32) -> Result<(u32, &str), Fault> {
+fn letter(text: &str, max: u32) -> Result<(u32, &str), Fault> {
     if text.starts_with('\\') {
-        return escape::letter(text, most);
+        return escape::letter(text, max);
     }
     let mut letters = text.chars();
     match letters.next() {

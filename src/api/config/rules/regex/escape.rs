@@ -29,8 +29,8 @@ fn unicode(text: &str) -> Result<&str, Fault> {
     }
 }
 
-/// The letter that an escape stands for, by its number, `most` at most, and the text behind it.
-pub(super) fn letter(text: &str, most: u32) -> Result<(u32, &str), Fault> {
+/// The letter that an escape stands for, by its number, `max` at most, and the text behind it.
+pub(super) fn letter(text: &str, max: u32) -> Result<(u32, &str), Fault> {
     let mut letters = text.chars();
     letters.next();
     let Some(letter) = letters.next() else {
@@ -44,8 +44,8 @@ pub(super) fn letter(text: &str, most: u32) -> Result<(u32, &str), Fault> {
         'r' => Ok((0x0d, after)),
         't' => Ok((0x09, after)),
         'v' => Ok((0x0b, after)),
-        'x' => hex(after, most),
-        '0'..='7' => octal(letter, after, most),
+        'x' => hex(after, max),
+        '0'..='7' => octal(letter, after, max),
         '8' | '9' => Err("backreferences are not supported"),
         letter if letter.is_ascii() && !letter.is_ascii_alphanumeric() => {
             Ok((u32::from(letter), after))
@@ -55,7 +55,7 @@ pub(super) fn letter(text: &str, most: u32) -> Result<(u32, &str), Fault> {
 }
 
 /// `\x41` and `\x{41}`.
-fn hex(text: &str, most: u32) -> Result<(u32, &str), Fault> {
+fn hex(text: &str, max: u32) -> Result<(u32, &str), Fault> {
     let (digits, after) = match text.strip_prefix('{') {
         Some(inside) => inside.split_once('}').ok_or(UNKNOWN)?,
         None => text.split_at_checked(2).ok_or(UNKNOWN)?,
@@ -64,15 +64,15 @@ fn hex(text: &str, most: u32) -> Result<(u32, &str), Fault> {
     let is_one = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     u32::from_str_radix(digits, 16)
         .ok()
-        .filter(|number| is_one && *number <= most)
+        .filter(|number| is_one && *number <= max)
         .map(|number| (number, after))
         .ok_or(UNKNOWN)
 }
 
 /// Up to three digits. One alone, other than 0, would be a reference back.
-fn octal(first: char, after: &str, most: u32) -> Result<(u32, &str), Fault> {
-    const MOST_DIGITS: usize = 2;
-    let more = after.bytes().take(MOST_DIGITS);
+fn octal(first: char, after: &str, max: u32) -> Result<(u32, &str), Fault> {
+    const MAX_DIGITS: usize = 2;
+    let more = after.bytes().take(MAX_DIGITS);
     let more = more
         .take_while(|digit| matches!(digit, b'0'..=b'7'))
         .count();
@@ -85,7 +85,7 @@ fn octal(first: char, after: &str, most: u32) -> Result<(u32, &str), Fault> {
         .fold(u32::from(first) - u32::from('0'), |number, digit| {
             number * 8 + u32::from(digit - b'0')
         });
-    if number > most {
+    if number > max {
         return Err(UNKNOWN);
     }
     Ok((number, after))

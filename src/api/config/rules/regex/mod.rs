@@ -16,24 +16,21 @@ use super::cursor::Violation;
 type Fault = &'static str;
 
 /// Numbers of letters, with the whole of Unicode and with one byte for each.
-const MOST_OF_UNICODE: u32 = char::MAX as u32;
-const MOST_OF_BYTES: u32 = 0xff;
-const LONGEST: usize = 1024;
+const MAX_CODE_POINT: u32 = char::MAX as u32;
+const MAX_BYTE: u32 = 0xff;
+const MAX_PATTERN_BYTES: usize = 1024;
 const MAX_REPETITIONS: u32 = 1000;
 /// Stands for `*`, `+` and `?`: none of them reaches the limit by itself.
-const ANY: Count = Count {
-    least: 0,
-    most: None,
-};
+const ANY: Count = Count { min: 0, max: None };
 
 /// REGEX.
 pub(super) fn regex(text: &str) -> Violation {
     let reason = if text.is_empty() {
         "it is empty".to_owned()
-    } else if text.len() > LONGEST {
-        format!("it is longer than {LONGEST} bytes")
+    } else if text.len() > MAX_PATTERN_BYTES {
+        format!("it is longer than {MAX_PATTERN_BYTES} bytes")
     } else {
-        read(text, MOST_OF_UNICODE).err()?.to_owned()
+        read(text, MAX_CODE_POINT).err()?.to_owned()
     };
     Some(format!("not a regular expression: {reason}"))
 }
@@ -42,13 +39,13 @@ pub(super) fn regex(text: &str) -> Violation {
 /// means its bytes in UTF-8 then, and no number is above `\xff`.
 pub(in crate::config) fn is_of_bytes(text: &str) -> bool {
     let letters: String = text.bytes().map(char::from).collect();
-    read(&letters, MOST_OF_BYTES).is_ok()
+    read(&letters, MAX_BYTE).is_ok()
 }
 
 /// Checks the replacement of a valid pattern's match: `\1` is its first group, `\0` all of it, `\\` one backslash. RE2 writes
 /// nothing for a replacement that it does not understand.
 pub(super) fn substitution(text: &str, pattern: &str) -> Violation {
-    let groups = read(pattern, MOST_OF_UNICODE).ok()?;
+    let groups = read(pattern, MAX_CODE_POINT).ok()?;
     let mut letters = text.chars();
     while letters.by_ref().any(|letter| letter == '\\') {
         let group = match letters.next() {
@@ -70,25 +67,25 @@ pub(super) fn substitution(text: &str, pattern: &str) -> Violation {
 struct Group {
     /// The item that a repetition would repeat.
     last: Option<u32>,
-    most: u32,
+    max: u32,
 }
 
 impl Group {
     fn add(&mut self, repeats: u32) {
         self.last = Some(repeats);
-        self.most = self.most.max(repeats);
+        self.max = self.max.max(repeats);
     }
 
     fn repeat(&mut self, count: &Count) -> Result<(), Fault> {
         let Some(last) = self.last else {
             return Err("repetition operator missing expression");
         };
-        let most = count.most.unwrap_or(count.least);
-        let repeats = last.saturating_mul(most.max(1));
-        if repeats.max(count.least) > MAX_REPETITIONS {
+        let max = count.max.unwrap_or(count.min);
+        let repeats = last.saturating_mul(max.max(1));
+        if repeats.max(count.min) > MAX_REPETITIONS {
             return Err("a count over 1000");
         }
-        if count.most.is_some_and(|most| most < count.least) {
+        if count.max.is_some_and(|max| max < count.min) {
             return Err("a count that ends before it begins");
         }
         self.add(repeats);
@@ -96,14 +93,14 @@ impl Group {
     }
 }
 
-/// The bounds of a repetition; `most` is `None` for any number.
+/// The bounds of a repetition; `max` is `None` for any number.
 struct Count {
-    least: u32,
-    most: Option<u32>,
+    min: u32,
+    max: Option<u32>,
 }
 
-/// Returns the number of groups that can be referred to. `most`: the number of the last letter.
-fn read(text: &str, most: u32) -> Result<u32, Fault> {
+/// Returns the number of groups that can be referred to. `max`: the number of the last letter.
+fn read(text: &str, max: u32) -> Result<u32, Fault> {
     let mut groups: u32 = 0;
     let mut open: Vec<Group> = Vec::new();
     let mut group = Group::default();
@@ -131,7 +128,7 @@ fn read(text: &str, most: u32) -> Result<u32, Fault> {
         rest = match letter {
             '(' => {
                 let is_numbered = is_numbered(after);
-                let (opens, after) = opening(after, most)?;
+                let (opens, after) = opening(after, max)?;
                 if opens {
                     open.push(std::mem::take(&mut group));
                     groups = groups.saturating_add(u32::from(is_numbered));
@@ -139,7 +136,7 @@ fn read(text: &str, most: u32) -> Result<u32, Fault> {
                 after
             }
             ')' => {
-                let inside = group.most.max(1);
+                let inside = group.max.max(1);
                 group = open.pop().ok_or("unopened group")?;
                 group.add(inside);
                 after
@@ -151,9 +148,9 @@ fn read(text: &str, most: u32) -> Result<u32, Fault> {
             }
             '[' => {
                 group.add(1);
-                class::read(after, most, names_end)?
+                class::read(after, max, names_end)?
             }
-            '\\' => escaped(rest, &mut group, most)?,
+            '\\' => escaped(rest, &mut group, max)?,
             _ => {
                 group.add(1);
                 after
@@ -173,7 +170,7 @@ fn is_numbered(text: &str) -> bool {
 }
 
 /// Reads the text behind a bracket that opens; true if it opens a group, false if it sets flags for the rest.
-fn opening(text: &str, most: u32) -> Result<(bool, &str), Fault> {
+fn opening(text: &str, max: u32) -> Result<(bool, &str), Fault> {
     let Some(text) = text.strip_prefix('?') else {
         return Ok((true, text));
     };
@@ -186,7 +183,7 @@ fn opening(text: &str, most: u32) -> Result<(bool, &str), Fault> {
     let named = text.strip_prefix("P<").or_else(|| text.strip_prefix('<'));
     if let Some(named) = named {
         let (name, after) = named.split_once('>').ok_or("unclosed name of a group")?;
-        return match is_name(name, most) {
+        return match is_name(name, max) {
             true => Ok((true, after)),
             false => Err("a name of a group has only letters, digits and _"),
         };
@@ -196,11 +193,11 @@ fn opening(text: &str, most: u32) -> Result<(bool, &str), Fault> {
 
 /// Returns true for a valid name of a group. RE2 goes by tables of Unicode; here any letter that is not ASCII is taken where all
 /// of Unicode is.
-fn is_name(name: &str, most: u32) -> bool {
+fn is_name(name: &str, max: u32) -> bool {
     let known = |letter: char| {
         letter.is_ascii_alphanumeric()
             || letter == '_'
-            || !letter.is_ascii() && (most > MOST_OF_BYTES || letter.is_alphabetic())
+            || !letter.is_ascii() && (max > MAX_BYTE || letter.is_alphabetic())
     };
     !name.is_empty() && name.chars().all(known)
 }
@@ -223,7 +220,7 @@ fn flags(text: &str) -> Result<(bool, &str), Fault> {
 }
 
 /// Reads an escape sequence.
-fn escaped<'a>(text: &'a str, group: &mut Group, most: u32) -> Result<&'a str, Fault> {
+fn escaped<'a>(text: &'a str, group: &mut Group, max: u32) -> Result<&'a str, Fault> {
     if let Some(literal) = text.strip_prefix("\\Q") {
         let (literal, after) = literal.split_once("\\E").unwrap_or((literal, ""));
         // An empty literal leaves the letter before it for a repetition.
@@ -239,38 +236,38 @@ fn escaped<'a>(text: &'a str, group: &mut Group, most: u32) -> Result<&'a str, F
     }
     match escape::class(text)? {
         Some(after) => Ok(after),
-        None => escape::letter(text, most).map(|(_, after)| after),
+        None => escape::letter(text, max).map(|(_, after)| after),
     }
 }
 
 /// Reads a count behind a brace, `3}`, `3,}` or `3,5}`, and returns the text behind it. Otherwise the brace is a letter.
 fn count(text: &str) -> Option<(Count, &str)> {
     // Two numbers, a comma and the brace: a pattern of many braces is not searched to its end for each.
-    const LONGEST_COUNT: usize = 2 * MOST_DIGITS + 2;
+    const MAX_COUNT_LENGTH: usize = 2 * MAX_DIGITS + 2;
     let end = text
         .bytes()
-        .take(LONGEST_COUNT)
+        .take(MAX_COUNT_LENGTH)
         .position(|letter| letter == b'}')?;
     let (inside, after) = text.split_at_checked(end)?;
     let after = after.strip_prefix('}')?;
-    let (least, most) = match inside.split_once(',') {
-        Some((least, "")) => (number(least)?, None),
-        Some((least, most)) => (number(least)?, Some(number(most)?)),
+    let (min, max) = match inside.split_once(',') {
+        Some((min, "")) => (number(min)?, None),
+        Some((min, max)) => (number(min)?, Some(number(max)?)),
         None => {
             let exactly = number(inside)?;
             (exactly, Some(exactly))
         }
     };
-    Some((Count { least, most }, after))
+    Some((Count { min, max }, after))
 }
 
 /// Digits of a number of a count.
-const MOST_DIGITS: usize = 9;
+const MAX_DIGITS: usize = 9;
 
 /// A number as RE2 reads it: without zeros before it, and not of more than nine digits.
 fn number(text: &str) -> Option<u32> {
     let is_one = text.bytes().all(|digit| digit.is_ascii_digit())
-        && text.len() <= MOST_DIGITS
+        && text.len() <= MAX_DIGITS
         && (text.len() == 1 || !text.starts_with('0'));
     text.parse().ok().filter(|_| is_one)
 }

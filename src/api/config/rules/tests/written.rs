@@ -43,7 +43,7 @@ impl Row {
 }
 
 /// A spec that is longer shows a bound, and little else.
-const LONGEST: usize = 4096;
+const MAX_SPEC_BYTES: usize = 4096;
 
 /// `GUDGEON_WRITE_ROWS=1` writes the file.
 #[test]
@@ -74,7 +74,7 @@ fn all_rows_are_in_the_file_for_those_who_read_objects() {
     ];
     let rows = all.iter().flatten();
     // A mesh configuration is no object.
-    let rows = rows.filter(|row| row.kind != "MeshConfig" && row.spec.len() <= LONGEST);
+    let rows = rows.filter(|row| row.kind != "MeshConfig" && row.spec.len() <= MAX_SPEC_BYTES);
     let text: String = rows.map(|row| format!("{}\n", row.json())).collect();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rows.jsonl");
     if std::env::var_os("GUDGEON_WRITE_ROWS").is_some() {

@@ -8,7 +8,7 @@ use api::kubernetes::{
     Items, Lenient, LoadBalancerIngress, PortOrName, ServiceObject, ServicePort,
 };
 use api::model::{DISTRIBUTION, Labels, Port, Protocol, Target, is_near, is_near_by_field};
-use api::names::{LONGEST_NAME, export_to};
+use api::names::{MAX_NAME_LENGTH, export_to};
 use api::size;
 use api::well_known::EXPORT_TO;
 use serde::Deserialize;
@@ -315,7 +315,7 @@ fn external_name(written: Lenient<String>, wrong: &mut FirstError) -> Box<str> {
 /// Returns true for letters that an API server takes in an `externalName`.
 fn is_name(text: &str) -> bool {
     !text.is_empty()
-        && text.len() <= LONGEST_NAME
+        && text.len() <= MAX_NAME_LENGTH
         && text.bytes().all(|letter| {
             letter.is_ascii_lowercase() || letter.is_ascii_digit() || matches!(letter, b'-' | b'.')
         })
