@@ -369,7 +369,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    use super::super::names::MOST_NUMBERED;
+    use super::super::names::MAX_NUMBERED;
     use super::super::{IngressControllerMode, transform};
     use super::*;
 
@@ -493,29 +493,29 @@ mod tests {
         let mut all = Ingresses::new(settings());
         let mut names: BTreeSet<Key> = BTreeSet::new();
         let mut turns = |all: &mut Ingresses| {
-            let mut most = 0;
+            let mut max = 0;
             while all.is_changed() {
                 let Changes { generated, removed } = all.changes_until(&|| true, &none);
-                most = most.max(generated.len() + removed.len());
+                max = max.max(generated.len() + removed.len());
                 removed
                     .iter()
                     .for_each(|(_, key)| assert!(names.remove(key)));
                 names.extend(generated.into_iter().map(|one| one.key));
             }
-            (most, names.len())
+            (max, names.len())
         };
         let mut one = ingress(&hosts, &json!({"number": 80}));
         one.spec.tls.clear();
         all.set(key.clone(), Some(one.clone()));
         // One that comes makes hashes of all numbers.
-        let bound = 2 * MOST_NUMBERED + 1;
+        let bound = 2 * MAX_NUMBERED + 1;
         assert_eq!(turns(&mut all), (bound, 8193));
         one.spec.rules[0].http.paths.clear();
         all.set(key.clone(), Some(one.clone()));
         assert_eq!(turns(&mut all), (1, 8192));
         all.set(key, None);
-        let (most, left) = turns(&mut all);
-        assert!(most <= bound && left == 0, "{most} {left}");
+        let (max, left) = turns(&mut all);
+        assert!(max <= bound && left == 0, "{max} {left}");
     }
 
     #[test]
@@ -611,7 +611,7 @@ mod tests {
             let many: Vec<&str> = many.iter().map(String::as_str).collect();
             let hosts: [&[&str]; 10] = [
                 &[], &["a"], &["a.b"], &["a-b"], &["a.b", "a-b", "a"], &["localhost"], &["", "a"], &["a.b", "a.b"],
-                &many[..MOST_NUMBERED + 4], &many[8..MOST_NUMBERED + 2],
+                &many[..MAX_NUMBERED + 4], &many[8..MAX_NUMBERED + 2],
             ];
             let mut ingresses = Ingresses::new(settings());
             let mut all: BTreeMap<Key, Ingress> = BTreeMap::new();

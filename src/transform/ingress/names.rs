@@ -10,7 +10,7 @@ use super::SUFFIX;
 use crate::index::{insert, remove};
 
 /// Hosts of one name that are numbered. Chosen: more than people write, and few to rename when one of them goes.
-pub(super) const MOST_NUMBERED: usize = 16;
+pub(super) const MAX_NUMBERED: usize = 16;
 
 /// Returns the name that the hosts of a VirtualService's name share; `None`: no VirtualService is generated with this name.
 pub(super) fn base_name(name: &str) -> Option<&str> {
@@ -25,7 +25,7 @@ pub(super) fn base_name(name: &str) -> Option<&str> {
 /// The hosts whose VirtualServices would have one name.
 ///
 /// The first host of a name has it as it is. From the second on a number follows the name, and no host's name ends in a number, so
-/// no VirtualService is lost. Where more than [`MOST_NUMBERED`] share a name, the hash of the host follows for each, which no other
+/// no VirtualService is lost. Where more than [`MAX_NUMBERED`] share a name, the hash of the host follows for each, which no other
 /// host changes.
 #[derive(Debug)]
 pub(super) struct SharedNames {
@@ -68,7 +68,7 @@ impl SharedNames {
             return Vec::new();
         };
         let hashed = |host: &String| format!("{base}-{}", Version::of(host.as_bytes()));
-        if hosts.len() > MOST_NUMBERED {
+        if hosts.len() > MAX_NUMBERED {
             let renamed = match self.hashed.insert(base.to_owned()) {
                 true => hosts.clone(),
                 false => made_again,
@@ -121,9 +121,7 @@ mod tests {
     #[test]
     fn few_hosts_of_a_name_are_numbered_and_more_have_their_hashes() {
         let mut names = SharedNames::new();
-        let hosts: Vec<String> = (10..11 + MOST_NUMBERED)
-            .map(|at| format!("h{at}"))
-            .collect();
+        let hosts: Vec<String> = (10..11 + MAX_NUMBERED).map(|at| format!("h{at}")).collect();
         for host in &hosts[1..] {
             names.insert(BASE, host);
         }

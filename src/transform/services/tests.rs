@@ -426,9 +426,9 @@ fn an_entry_that_sinks_take_is_never_refused() {
     };
     let len = |label| entry(label).as_ref().map_or(usize::MAX, encoded_len);
     // Each byte of the label is a hundred of the entry.
-    let most = (0..100_000).collect::<Vec<_>>();
-    let most = most.partition_point(|label| entry(*label).is_ok()) - 1;
-    assert!(len(most) <= service_entry::MAX_BYTES && len(most) + 100 > service_entry::MAX_BYTES);
+    let max = (0..100_000).collect::<Vec<_>>();
+    let max = max.partition_point(|label| entry(*label).is_ok()) - 1;
+    assert!(len(max) <= service_entry::MAX_BYTES && len(max) + 100 > service_entry::MAX_BYTES);
 }
 
 #[test]
