@@ -138,16 +138,16 @@ impl<T> SinkCollection<T> {
     ///
     /// Members that do not fit stay and come again. The sum of the received members shows whether one is gone meanwhile; a
     /// source that computes versions in another way has no such sum.
-    pub(super) fn begin(&mut self, most: Option<usize>) -> Option<BTreeMap<String, String>> {
+    pub(super) fn begin(&mut self, max: Option<usize>) -> Option<BTreeMap<String, String>> {
         // Keys and lengths of a map's entry.
         const AROUND: usize = 12;
         self.source_checksum = CollectionChecksum::default();
         self.unknown = 0;
-        let mut left = most.unwrap_or_default();
+        let mut left = max.unwrap_or_default();
         let mut named = BTreeMap::new();
         for (name, entry) in &mut self.entries {
             let length = name.len() + entry.version.len() + AROUND;
-            entry.is_at_source = most.is_some() && length <= left;
+            entry.is_at_source = max.is_some() && length <= left;
             if entry.is_at_source {
                 left = left.saturating_sub(length);
                 named.insert(name.to_string(), entry.version.to_string());
@@ -156,7 +156,7 @@ impl<T> SinkCollection<T> {
                 self.unknown = self.unknown.saturating_add(1);
             }
         }
-        most?;
+        max?;
         if self.unknown == 0 || self.is_added_up() {
             return Some(named);
         }

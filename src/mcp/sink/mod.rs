@@ -124,10 +124,10 @@ impl<T> Sink<T> {
     pub fn start(&mut self, now: Duration) -> Vec<RequestResources> {
         // Until this stream brings a response, the backoff grows.
         self.received = false;
-        let most = self.incremental.then_some(self.versions_bytes);
+        let max = self.incremental.then_some(self.versions_bytes);
         let mut requests = Vec::with_capacity(self.collections.len());
         for (name, collection) in &mut self.collections {
-            let versions = collection.begin(most);
+            let versions = collection.begin(max);
             self.log.add(now, name, "", Outcome::Subscribed);
             requests.push(RequestResources {
                 sink_node: Some(self.node.clone()),

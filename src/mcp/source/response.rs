@@ -118,7 +118,7 @@ pub(super) fn around(collection: &str) -> usize {
     // Key and length, one byte each, and 32 digits.
     const VERSION: usize = 34;
     // Key and length, and the 20 digits of the greatest nonce.
-    const LONGEST_NONCE: usize = 22;
+    const MAX_NONCE_LENGTH: usize = 22;
     // A name is encoded as long in any field; the last two bytes are the flag `incremental`.
-    VERSION + removal_len(collection) + LONGEST_NONCE + 2
+    VERSION + removal_len(collection) + MAX_NONCE_LENGTH + 2
 }
