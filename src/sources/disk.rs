@@ -32,18 +32,18 @@ const PARTS: u32 = 4;
 /// The deadline of one file, 16 MiB from a card of 2 MB a second; or of one directory.
 const FILE: Duration = Duration::from_secs(10);
 /// Paths that may hang, with two threads each that hold some kilobytes.
-const MOST_HANGING: usize = 16;
+const MAX_HANGING: usize = 16;
 /// The first delay before a path that leads to the same hanging name is tried again, doubled each time: the mount may have
 /// been removed, or was exchanged in the moment in which it began to hang.
 const MIN_RETRY_DELAY: Duration = Duration::from_secs(2);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(600);
 /// Abandoned threads: at this number no path is retried before one of them returns.
-const MOST_LEFT: usize = 32;
+const MAX_ABANDONED: usize = 32;
 /// The first pause of a path that was too slow, longer each time; shorter than that of a hanging one, because no check tells
 /// whether it leads to another file by now.
 const SLOW: Duration = Duration::from_secs(60);
 /// Paths that are known to be slow.
-const MOST_SLOW: usize = 256;
+const MAX_SLOW: usize = 256;
 /// The time for which a slow path is remembered that is read no more. Longer than from one look at files to the next.
 const UNREAD: Duration = Duration::from_secs(120);
 /// The bytes that one call reads.
@@ -197,8 +197,8 @@ impl Disk {
     }
 
     /// The names in a directory that are not hidden, sorted.
-    pub(crate) fn list(&mut self, folder: &Path, most: usize) -> io::Result<Vec<Name>> {
-        match self.submit(folder, &Call::List(most))? {
+    pub(crate) fn list(&mut self, folder: &Path, max: usize) -> io::Result<Vec<Name>> {
+        match self.submit(folder, &Call::List(max))? {
             Reply::List(names) => Ok(names),
             Reply::Stat(_) | Reply::Read(..) | Reply::Same(_) => Err(io::ErrorKind::Other.into()),
         }
@@ -208,8 +208,8 @@ impl Disk {
     ///
     /// # Errors
     /// The file is not regular, cannot be read, or does not answer.
-    pub fn read(&mut self, path: &Path, most: usize) -> io::Result<(Vec<u8>, Metadata)> {
-        match self.submit(path, &Call::Read(most))? {
+    pub fn read(&mut self, path: &Path, max: usize) -> io::Result<(Vec<u8>, Metadata)> {
+        match self.submit(path, &Call::Read(max))? {
             Reply::Read(bytes, data) => Ok((bytes, data)),
             Reply::Stat(_) | Reply::List(_) | Reply::Same(_) => Err(io::ErrorKind::Other.into()),
         }
@@ -247,7 +247,7 @@ impl Disk {
                 );
             if !is_same {
                 changed.push(path);
-            } else if is_due && self.left.len() < MOST_LEFT {
+            } else if is_due && self.left.len() < MAX_ABANDONED {
                 let next = again.saturating_mul(2).min(MAX_RETRY_DELAY);
                 self.tried.insert(path.clone(), next);
                 changed.push(path);
@@ -293,7 +293,7 @@ impl Disk {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 let before = self.slow.get(path).map(|(_, wait)| *wait);
                 let wait = before.map_or(MIN_RETRY_DELAY, |wait| wait.saturating_mul(2).min(SLOW));
-                if self.slow.len() >= MOST_SLOW && before.is_none() {
+                if self.slow.len() >= MAX_SLOW && before.is_none() {
                     self.slow.pop_first();
                 }
                 let until = Instant::now() + wait;
@@ -320,7 +320,7 @@ impl Disk {
     fn once(&mut self, path: &Path, call: &Call) -> io::Result<Option<io::Result<Reply>>> {
         let worker = match self.worker.take() {
             Some(worker) => worker,
-            None if self.hanging.len() < MOST_HANGING => Worker::start()?,
+            None if self.hanging.len() < MAX_HANGING => Worker::start()?,
             None => return Err(DiskTimeout::TooManyHang.into()),
         };
         let job = Job {

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tower::BoxError;
 
 /// Interim responses of one request. Chosen: servers send one or two.
-const MOST_INTERIM: usize = 16;
+const MAX_INTERIM: usize = 16;
 
 /// A request without a response.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl fmt::Display for SendError {
             Self::TooManyInterim => {
                 write!(
                     to,
-                    "more than {MOST_INTERIM} interim responses (1xx) precede the response"
+                    "more than {MAX_INTERIM} interim responses (1xx) precede the response"
                 )
             }
         }
@@ -68,7 +68,7 @@ where
     let count = AtomicUsize::new(0);
     let to = Arc::clone(&exceeded);
     hyper::ext::on_informational(&mut request, move |_| {
-        if count.fetch_add(1, Ordering::Relaxed) == MOST_INTERIM {
+        if count.fetch_add(1, Ordering::Relaxed) == MAX_INTERIM {
             to.notify_one();
         }
     });
@@ -137,7 +137,7 @@ mod tests {
     #[tokio::test]
     async fn a_few_interim_responses_precede_the_response() {
         let (address, _served) = server(async |mut connection| {
-            let interim = INTERIM.repeat(MOST_INTERIM);
+            let interim = INTERIM.repeat(MAX_INTERIM);
             let text = format!("{interim}HTTP/1.1 204 No Content\r\n\r\n");
             connection.write_all(text.as_bytes()).await.unwrap();
             connection

@@ -244,9 +244,9 @@ fn used(
         room = left.unwrap_or_default();
         left.is_some()
     };
-    let most = backends.iter().take_while(fits).count();
+    let max = backends.iter().take_while(fits).count();
     let all = backends.len();
-    let backends = backends.get(..most).unwrap_or_default();
+    let backends = backends.get(..max).unwrap_or_default();
     let mut notes = notes(selection.settings, source, entry, backends);
     let note = |message, whole| Report {
         source: source.clone(),
@@ -256,24 +256,24 @@ fn used(
         message,
         whole,
     };
-    if all > most {
+    if all > max {
         let why = too_many_places(limits.places);
-        let message = format!("selects {all} workloads, and the first {most} are used: {why}");
+        let message = format!("selects {all} workloads, and the first {max} are used: {why}");
         notes.push(note(message, false));
     }
     let backends = backends.iter().copied();
     let shards = service_entry::shards(entry, &source.cluster, trust_domain, backends);
     let mut services = service_entry::services(entry, &source.cluster);
-    let most = limits.ports.of_entry / entry.spec.ports.len().max(1);
-    if services.len() > most {
+    let max = limits.ports.of_entry / entry.spec.ports.len().max(1);
+    if services.len() > max {
         let why = too_many_ports(limits.ports);
         let hosts = services.len();
-        let message = match most {
+        let message = match max {
             0 => format!("is not used: {why}"),
-            _ => format!("has {hosts} hosts, and the first {most} by name are served: {why}"),
+            _ => format!("has {hosts} hosts, and the first {max} by name are served: {why}"),
         };
-        notes.push(note(message, most == 0));
-        services.truncate(most);
+        notes.push(note(message, max == 0));
+        services.truncate(max);
     }
     Some(UsedEntry {
         key: key.clone(),

@@ -54,10 +54,10 @@ struct NamespaceDemand {
 }
 
 impl NamespaceDemand {
-    /// Shares the room of the namespace; `None` if all entries fit as they are. `most`: that of one entry.
-    fn share(&self, room: usize, most: usize) -> Option<NamespaceShare> {
+    /// Shares the room of the namespace; `None` if all entries fit as they are. `max`: that of one entry.
+    fn share(&self, room: usize, max: usize) -> Option<NamespaceShare> {
         let sums = self.by_entry.values().map(|demand| demand.sum);
-        let share = rounded(fair_part(sums.collect(), room)?).min(most);
+        let share = rounded(fair_part(sums.collect(), room)?).min(max);
         let entries = self.by_entry.iter();
         let (above, within): (Vec<_>, Vec<_>) =
             entries.partition(|(_, demand)| demand.unit > share);
@@ -68,7 +68,7 @@ impl NamespaceDemand {
             left = rest.unwrap_or_default();
             rest.is_some()
         };
-        let of_one = above.into_iter().filter(|(_, demand)| demand.unit <= most);
+        let of_one = above.into_iter().filter(|(_, demand)| demand.unit <= max);
         let of_one = of_one.take_while(fits);
         Some(NamespaceShare {
             limit: SelectionLimit {
@@ -180,7 +180,7 @@ impl SelectionBudget {
             return BTreeSet::new();
         }
         let Room {
-            of_entry: most,
+            of_entry: max,
             of_namespace,
             of_all,
         } = self.room;
@@ -188,7 +188,7 @@ impl SelectionBudget {
         let sums = sums.map(|near| near.sum.min(of_namespace)).collect();
         let room = fair_part(sums, of_all).map_or(of_namespace, rounded);
         let shares = self.wanted.iter().filter_map(|(namespace, near)| {
-            let share = near.share(room, most)?;
+            let share = near.share(room, max)?;
             Some((namespace.clone(), share))
         });
         let shares = shares.collect();
@@ -253,8 +253,8 @@ mod tests {
     fn served(budget: &SelectionBudget, namespace: &str) -> usize {
         let near = &budget.wanted[namespace].by_entry;
         let used = near.iter().map(|(key, demand)| {
-            let most = demand.sum.min(budget.limit(key).of_entry);
-            most - most % demand.unit
+            let max = demand.sum.min(budget.limit(key).of_entry);
+            max - max % demand.unit
         });
         used.sum()
     }

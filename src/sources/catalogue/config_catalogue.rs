@@ -22,9 +22,9 @@ pub(crate) struct ConfigCatalogue {
 }
 
 impl ConfigCatalogue {
-    pub(crate) fn new(root: Root, most: usize) -> Self {
+    pub(crate) fn new(root: Root, max: usize) -> Self {
         Self {
-            objects: SourceCatalogue::new(root, most),
+            objects: SourceCatalogue::new(root, max),
             unchecked: Arc::default(),
             report: Arc::default(),
         }

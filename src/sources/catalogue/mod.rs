@@ -15,7 +15,7 @@
 //! fields that transforms read. The transforms check the latter by a [`UsabilityCheck`]; an object that fails is refused like any other
 //! invalid object. An object of a kind that nothing here uses is no entry: the report lists it.
 //!
-//! Limits: a file [`LIMITS`](api::config::document::LIMITS), [`MOST_OBJECTS`]. Objects beyond them are refused and reported.
+//! Limits: a file [`LIMITS`](api::config::document::LIMITS), [`MAX_OBJECTS`]. Objects beyond them are refused and reported.
 
 pub(crate) mod checked;
 pub(crate) mod config_catalogue;
@@ -39,5 +39,5 @@ pub(crate) use last_good::{Candidate, Catalogue, CatalogueChange, Content, Statu
 pub use message::Message;
 pub use origin::Origin;
 pub use report::{ConfigReport, FILE, Refused, Warned};
-pub use text::MOST_OBJECTS;
+pub use text::MAX_OBJECTS;
 pub use written_object::WrittenObject;

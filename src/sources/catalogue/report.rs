@@ -167,18 +167,18 @@ pub struct ConfigReport {
 }
 
 /// Log lines of one change at most.
-const MOST_LINES: usize = 100;
+const MAX_LINES: usize = 100;
 
 impl ConfigReport {
-    /// Returns the lines that `before` does not have, at most `MOST_LINES`, and the number of those cut. Another version of an
+    /// Returns the lines that `before` does not have, at most `MAX_LINES`, and the number of those cut. Another version of an
     /// object that has the same fault is no news.
     #[must_use]
     pub fn new_lines(&self, before: &Self) -> (Vec<String>, usize) {
         let known: BTreeSet<String> = before.lines().map(|(fault, _)| fault).collect();
         let new = self.lines().filter(|(fault, _)| !known.contains(fault));
         let mut new: Vec<_> = new.map(|(_, line)| line).collect();
-        let more = new.len().saturating_sub(MOST_LINES);
-        new.truncate(MOST_LINES);
+        let more = new.len().saturating_sub(MAX_LINES);
+        new.truncate(MAX_LINES);
         (new, more)
     }
 

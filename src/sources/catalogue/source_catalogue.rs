@@ -23,7 +23,7 @@ use source_entry::{KeptFindings, ObjectFindings, PlaceFindings, UnreadPlace};
 pub(crate) use source_entry::{SourceEntry, duplicate_of};
 
 /// Objects whose findings are kept for the report, of 500 bytes each.
-pub(crate) const MOST_EXPLAINED: usize = 10_000;
+pub(crate) const MAX_EXPLAINED: usize = 10_000;
 
 /// The form in which valid objects are stored.
 pub(crate) trait StoredForm: Clone + PartialEq + fmt::Debug {}
@@ -55,7 +55,7 @@ pub(crate) enum Root {
 pub(crate) struct SourceCatalogue<V: StoredForm> {
     root: Root,
     /// Objects at most.
-    most: usize,
+    max: usize,
     catalogue: Catalogue<InPlaces<V>>,
     /// Findings about places themselves.
     findings: BTreeMap<Arc<str>, PlaceFindings>,
@@ -79,10 +79,10 @@ pub(crate) struct SourceChanges<V> {
 }
 
 impl<V: StoredForm> SourceCatalogue<V> {
-    pub(crate) fn new(root: Root, most: usize) -> Self {
+    pub(crate) fn new(root: Root, max: usize) -> Self {
         Self {
             root,
-            most,
+            max,
             catalogue: Catalogue::default(),
             findings: BTreeMap::new(),
             entries: 0,
@@ -97,13 +97,13 @@ impl<V: StoredForm> SourceCatalogue<V> {
     /// Replaces all objects of a place with these, in order.
     pub(crate) fn put(&mut self, place: &Arc<str>, mut entries: Vec<SourceEntry<V>>) {
         self.take_off(place);
-        let room = self.most.saturating_sub(self.entries);
+        let room = self.max.saturating_sub(self.entries);
         let left_out = entries.get(room).map(|first| first.line);
         let left_out = left_out.map(|line| (line, entries.len().saturating_sub(room)));
         entries.truncate(room);
         self.entries = self.entries.saturating_add(entries.len());
-        let mut room = MOST_EXPLAINED.saturating_sub(self.explained);
-        let mut room_for_warnings = MOST_EXPLAINED.saturating_sub(self.warned);
+        let mut room = MAX_EXPLAINED.saturating_sub(self.explained);
+        let mut room_for_warnings = MAX_EXPLAINED.saturating_sub(self.warned);
         let file = self.origin(place, "");
         let candidates = entries.into_iter().map(|entry| {
             let kept = KeptFindings {
@@ -201,7 +201,7 @@ impl<V: StoredForm> SourceCatalogue<V> {
     /// Returns true if objects of this place were left out and now fit: the place should be put again.
     pub(crate) fn has_room(&self, place: &str) -> bool {
         let findings = self.findings.get(place);
-        self.entries < self.most && findings.is_some_and(|findings| findings.left_out.is_some())
+        self.entries < self.max && findings.is_some_and(|findings| findings.left_out.is_some())
     }
 
     fn note(&mut self, place: &Arc<str>) {
@@ -308,7 +308,7 @@ impl<V: StoredForm> SourceCatalogue<V> {
                 report.add(candidate, first.map(|first| &first.origin));
             }
             if let Some((line, count)) = findings.and_then(|findings| findings.left_out) {
-                let cause = format!("more than {} objects: {count} are left out", self.most);
+                let cause = format!("more than {} objects: {count} are left out", self.max);
                 let origin = self.origin(place, "").at(line);
                 report.unnamed(origin, ServedInstead::Nothing, &cause);
             }

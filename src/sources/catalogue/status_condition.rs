@@ -7,7 +7,7 @@ const TYPE: &str = "Accepted";
 const INVALID: &str = "Invalid";
 const WARNINGS: &str = "Warnings";
 /// Bytes of all texts. Chosen: as much as a review says.
-const LONGEST: usize = 4096;
+const MAX_TEXT_BYTES: usize = 4096;
 /// Fields of a message that those definitions drop.
 const DROPPED: [&str; 2] = ["message", "path"];
 
@@ -85,7 +85,7 @@ fn text(messages: &[Value]) -> String {
         let path = path.map(|path| format!("{path}: "));
         let one = path.unwrap_or_default() + field("message").unwrap_or_default();
         let separator = if index == 0 { "" } else { "; " };
-        let room = LONGEST.saturating_sub(text.len() + separator.len());
+        let room = MAX_TEXT_BYTES.saturating_sub(text.len() + separator.len());
         if one.len() <= room {
             text.extend([separator, &one]);
             continue;
@@ -190,12 +190,12 @@ mod tests {
     fn its_text_is_bounded() {
         let all = |one: &str, count| text(&vec![message("ERROR", one); count]);
         assert_eq!(all("b", 2), "spec.a: b; spec.a: b");
-        let exact = "x".repeat(LONGEST - "spec.a: ".len());
-        assert_eq!(all(&exact, 1).len(), LONGEST);
+        let exact = "x".repeat(MAX_TEXT_BYTES - "spec.a: ".len());
+        assert_eq!(all(&exact, 1).len(), MAX_TEXT_BYTES);
         assert!(all(&exact, 3).ends_with("x; 2 more: see /debug/configz"));
-        let long = all(&"ü".repeat(LONGEST), 3);
+        let long = all(&"ü".repeat(MAX_TEXT_BYTES), 3);
         assert!(long.ends_with("ü…; 2 more: see /debug/configz"), "{long}");
-        assert!(all(&"ü".repeat(LONGEST), 1).ends_with("ü…"));
-        assert!(all("b", 5000).len() < LONGEST + 64);
+        assert!(all(&"ü".repeat(MAX_TEXT_BYTES), 1).ends_with("ü…"));
+        assert!(all("b", 5000).len() < MAX_TEXT_BYTES + 64);
     }
 }

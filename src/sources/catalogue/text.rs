@@ -12,11 +12,11 @@ use super::one_line::one_line_of;
 use super::source_catalogue::{SourceEntry, StoredForm};
 
 /// Objects at most, and documents of one text.
-pub const MOST_OBJECTS: usize = 200_000;
+pub const MAX_OBJECTS: usize = 200_000;
 /// Documents of one text that are no objects and get a finding each.
-const MOST_NAMELESS: usize = 100;
+const MAX_NAMELESS: usize = 100;
 /// Objects of one text that nothing here reads and pages show. Chosen: a page with more would not tell more.
-const MOST_UNREAD: usize = 1000;
+const MAX_UNREAD: usize = 1000;
 /// Bytes of values beyond those that were written: they stand for themselves, and not for an alias of many documents.
 const SPARE_BYTES: usize = 4 << 20;
 
@@ -75,9 +75,9 @@ pub(crate) fn read<V: StoredForm>(
         let parts = document.parts();
         // An empty document counts, too: a text of nothing but separators would have no bound.
         reader.documents = reader.documents.saturating_add(parts.len().max(1));
-        if reader.documents > MOST_OBJECTS {
+        if reader.documents > MAX_OBJECTS {
             let line = parts.first().map_or(0, Part::begin);
-            let message = format!("more than {MOST_OBJECTS} documents: the rest is left out");
+            let message = format!("more than {MAX_OBJECTS} documents: the rest is left out");
             let error = SourceEntry::error_at(line, &message);
             reader.objects.entries.push(error);
             break;
@@ -108,10 +108,10 @@ where
     fn part(&mut self, part: &Part<'_>) -> Result<(), Malformed> {
         self.size = self.size.saturating_add(part.size());
         if self.size > self.most_bytes {
-            let most = self.most_bytes;
+            let max = self.most_bytes;
             return Err(Malformed {
                 line: part.begin(),
-                cause: format!("aliases of all documents stand for more than {most} bytes"),
+                cause: format!("aliases of all documents stand for more than {max} bytes"),
                 kind: MalformedKind::Other,
             });
         }
@@ -152,7 +152,7 @@ where
         let kind = format!("{} {}", text("apiVersion"), text("kind"));
         let count = self.objects.foreign.entry(kind).or_default();
         *count = count.saturating_add(1);
-        if is_unread && self.objects.unread.len() < MOST_UNREAD {
+        if is_unread && self.objects.unread.len() < MAX_UNREAD {
             self.objects.unread.push((line, value));
         }
     }
@@ -170,14 +170,14 @@ impl UnnamedDocuments {
     /// Counts a document and returns true if it gets a finding of its own.
     fn has_own_finding(&mut self, line: usize) -> bool {
         self.count = self.count.saturating_add(1);
-        if self.count == MOST_NAMELESS.saturating_add(1) {
+        if self.count == MAX_NAMELESS.saturating_add(1) {
             self.line = line;
         }
-        self.count <= MOST_NAMELESS
+        self.count <= MAX_NAMELESS
     }
 
     fn rest<V: StoredForm>(&self) -> Option<SourceEntry<V>> {
-        let more = self.count.checked_sub(MOST_NAMELESS);
+        let more = self.count.checked_sub(MAX_NAMELESS);
         let more = more.filter(|more| *more > 0)?;
         let message = format!("and {more} more documents that are no objects");
         Some(SourceEntry::error_at(self.line, &message))

@@ -21,9 +21,9 @@ impl Default for BodyRoom {
 
 impl BodyRoom {
     /// A body of at most so many bytes.
-    pub(super) fn body(&self, most: usize) -> BufferedBody {
+    pub(super) fn body(&self, max: usize) -> BufferedBody {
         BufferedBody {
-            most,
+            max,
             bytes: Vec::new(),
             room: self.clone(),
             permit: None,
@@ -34,7 +34,7 @@ impl BodyRoom {
 /// A body, or the beginning of one; it leaves the room when it is dropped.
 #[derive(Debug)]
 pub(super) struct BufferedBody {
-    most: usize,
+    max: usize,
     bytes: Vec<u8>,
     room: BodyRoom,
     permit: Option<OwnedSemaphorePermit>,
@@ -43,8 +43,8 @@ pub(super) struct BufferedBody {
 impl BufferedBody {
     /// Returns an error if the body is to have so many bytes, and more than it may.
     pub(super) fn expect(&self, bytes: u64) -> Result<(), String> {
-        if bytes > self.most as u64 {
-            return Err(format!("the response exceeds {} bytes", self.most));
+        if bytes > self.max as u64 {
+            return Err(format!("the response exceeds {} bytes", self.max));
         }
         Ok(())
     }
@@ -85,10 +85,10 @@ mod tests {
 
     #[test]
     fn bodies_share_a_room_and_leave_it() {
-        const MOST: usize = 16 << 20;
+        const MAX_BODY_BYTES: usize = 16 << 20;
         let room = BodyRoom::default();
         let full = |room: &BodyRoom| {
-            let mut body = room.body(MOST);
+            let mut body = room.body(MAX_BODY_BYTES);
             let chunk = vec![0; 1 << 20];
             (0..16).try_for_each(|_| body.push(&chunk)).map(|()| body)
         };
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(refused, "all responses under way exceed 67108864 bytes");
         // One that was refused has left, and small ones are read all the same.
         for _ in 0..10 {
-            let mut small = room.body(MOST);
+            let mut small = room.body(MAX_BODY_BYTES);
             small.push(&[1; OWN_BYTES / 2]).unwrap();
             small.push(&[2; OWN_BYTES / 2]).unwrap();
             assert_eq!(small.bytes().len(), OWN_BYTES);

@@ -48,7 +48,7 @@ pub(crate) struct Schedule {
     reads_due: BTreeSet<(Duration, QueryTarget)>,
     /// Services that have a waiting query, and how many may.
     waiting: usize,
-    most: usize,
+    max: usize,
     /// The number of slots that were never answered, and of those that have failed.
     unanswered: usize,
     failed: usize,
@@ -74,7 +74,7 @@ impl Schedule {
             due: BTreeSet::new(),
             reads_due: BTreeSet::new(),
             waiting: 0,
-            most: WAITING,
+            max: WAITING,
             unanswered: 0,
             failed: 0,
             reads: 0,
@@ -252,7 +252,7 @@ impl Schedule {
         if *target != QueryTarget::Names {
             // The slot gives its place back first, so that a lowered limit takes effect here.
             self.waiting -= usize::from(slot.waits);
-            slot.waits = self.waiting < self.most;
+            slot.waits = self.waiting < self.max;
             self.waiting += usize::from(slot.waits);
         }
         let queue = if slot.is_read(target) {
@@ -384,7 +384,7 @@ impl Schedule {
         } else {
             self.outage = Some(Outage::new(now, random));
             // Consul may come back with other limits.
-            self.most = WAITING;
+            self.max = WAITING;
         }
     }
 
@@ -397,13 +397,13 @@ impl Schedule {
             return false;
         }
         // Open queries go on: an agent counts a cancelled query until its `wait` is over.
-        if ticket <= self.shrunk || self.waiting > self.most {
+        if ticket <= self.shrunk || self.waiting > self.max {
             return true;
         }
         self.shrunk = self.ticket;
         // A tenth for others, and a place for each read.
-        let most = (self.established * 9 / 10).saturating_sub(READS).max(1);
-        self.most = self.most.min(most);
+        let max = (self.established * 9 / 10).saturating_sub(READS).max(1);
+        self.max = self.max.min(max);
         // Each queued target is placed again: those beyond the new limit are read in turn.
         for (at, target) in std::mem::take(&mut self.due) {
             self.due.insert((at, target.clone()));

@@ -12,7 +12,7 @@ use api::yaml::Malformed;
 
 use super::scanned_files::{FilesObjects, ScannedFiles, root_of};
 use super::unread_kinds::UnreadKinds;
-use crate::catalogue::MOST_OBJECTS;
+use crate::catalogue::MAX_OBJECTS;
 use crate::catalogue::config_catalogue::ConfigCatalogue;
 use crate::catalogue::entry_form::{ConfigVersion, EntryForm, of_transforms};
 use crate::catalogue::source_catalogue::SourceCatalogue;
@@ -64,7 +64,7 @@ impl Directory {
         };
         let objects = DirectoryObjects {
             form,
-            catalogue: ConfigCatalogue::new(root_of(root), MOST_OBJECTS),
+            catalogue: ConfigCatalogue::new(root_of(root), MAX_OBJECTS),
             unread: UnreadKinds::default(),
         };
         Self {

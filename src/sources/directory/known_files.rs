@@ -96,14 +96,14 @@ impl KnownFiles {
         let walked = self.walker.walk(self.limits, &mut visit)?;
         // Only a walk that got through tells which files are gone.
         visit.forget();
-        let (most, left_out) = (self.limits.files, walked.left_out);
+        let (max, left_out) = (self.limits.files, walked.left_out);
         let read = visit.read;
         Ok(FileScan {
             folders: walked.folders.into_iter().collect(),
             files: self.known.len(),
             read,
             left_out: (left_out > 0)
-                .then(|| format!("more than {most} files: {left_out} are left out")),
+                .then(|| format!("more than {max} files: {left_out} are left out")),
             hangs: walked.hangs,
         })
     }

@@ -59,11 +59,11 @@ impl Stamp {
 
 /// Returns true if a change is so long ago that another one has another time. Both times are since 1970.
 fn is_settled(changed: Duration, now: Duration) -> bool {
-    let least = match changed.subsec_nanos() {
+    let min = match changed.subsec_nanos() {
         0 => UNSETTLED_COARSE,
         _ => UNSETTLED,
     };
-    now.checked_sub(changed).is_some_and(|age| age > least)
+    now.checked_sub(changed).is_some_and(|age| age > min)
 }
 
 /// A file that could be read.
@@ -208,9 +208,9 @@ impl Walk<'_> {
             return Ok(());
         }
         if depth >= self.limits.depth {
-            let most = self.limits.depth;
+            let max = self.limits.depth;
             return Err(io::Error::other(format!(
-                "more than {most} directories within each other"
+                "more than {max} directories within each other"
             )));
         }
         let names = self.names(folder)?;
@@ -239,11 +239,11 @@ impl Walk<'_> {
 
     /// The names in a directory that are not hidden.
     fn names(&mut self, folder: &Path) -> io::Result<Vec<Name>> {
-        let most = self.limits.names;
-        let names = self.disk.list(folder, most)?;
+        let max = self.limits.names;
+        let names = self.disk.list(folder, max)?;
         self.names = self.names.saturating_add(names.len());
-        if self.names > most {
-            return Err(io::Error::other(format!("more than {most} names")));
+        if self.names > max {
+            return Err(io::Error::other(format!("more than {max} names")));
         }
         Ok(names)
     }
@@ -280,9 +280,9 @@ impl Walk<'_> {
             let length = api::size::longer_than(self.limits.bytes);
             format!("{length}: split it into several files")
         };
-        let most = u64::try_from(self.limits.bytes).unwrap_or(u64::MAX);
+        let max = u64::try_from(self.limits.bytes).unwrap_or(u64::MAX);
         // A file that is known to be too long is not read at all.
-        if data.len() > most {
+        if data.len() > max {
             return Err(too_long());
         }
         let read = self.disk.read(path, self.limits.bytes);

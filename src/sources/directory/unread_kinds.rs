@@ -8,7 +8,7 @@ use api::config;
 use crate::catalogue::{CoreKind, Message, Origin, WrittenObject};
 
 /// Kinds of a file that are named, at most.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// The number of such objects, by place, and by version and kind.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl UnreadKinds {
             let mut report = |text: &str| messages.push(Message::new(origin(place), text));
             let (of_cluster, foreign): (Vec<_>, Vec<_>) =
                 kinds.iter().partition(|(kind, _)| is_of_cluster(kind));
-            for (kind, count) in foreign.into_iter().take(MOST_NAMED) {
+            for (kind, count) in foreign.into_iter().take(MAX_NAMED) {
                 let api_version = kind.split_once(' ').map_or("", |(version, _)| version);
                 report(&match config::unread_api(api_version) {
                     Some(why) => format!("{count} of {kind} not used: {}", why.message),

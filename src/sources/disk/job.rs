@@ -19,13 +19,13 @@ impl Job {
         }
         match &self.call {
             Call::Stat => fs::metadata(&self.path).map(Reply::Stat),
-            Call::List(most) => self.list(*most, progress).map(Reply::List),
-            Call::Read(most) => self.read(*most, progress, buffer),
+            Call::List(max) => self.list(*max, progress).map(Reply::List),
+            Call::Read(max) => self.read(*max, progress, buffer),
             Call::Same(steps) => Ok(Reply::Same(steps.iter().all(TraceStep::is_same))),
         }
     }
 
-    fn list(&self, most: usize, progress: &Progress) -> io::Result<Vec<Name>> {
+    fn list(&self, max: usize, progress: &Progress) -> io::Result<Vec<Name>> {
         let begin = Instant::now();
         let mut names = Vec::new();
         let mut count = 0_usize;
@@ -34,8 +34,8 @@ impl Job {
             let entry = entry?;
             self.goes_on(begin)?;
             count = count.saturating_add(1);
-            if count > most {
-                return Err(io::Error::other(format!("more than {most} names")));
+            if count > max {
+                return Err(io::Error::other(format!("more than {max} names")));
             }
             let name = entry.file_name();
             // kubelet keeps the files of a volume below `..data` and links to them: they would be read twice.
@@ -80,12 +80,12 @@ impl Job {
         Some(FileKind::Known(data, folder.map(Path::to_path_buf)))
     }
 
-    fn read(&self, most: usize, progress: &Progress, buffer: &mut [u8]) -> io::Result<Reply> {
+    fn read(&self, max: usize, progress: &Progress, buffer: &mut [u8]) -> io::Result<Reply> {
         let begin = Instant::now();
         let mut file = open_regular(&self.path)?;
         let data = file.metadata()?;
         let mut bytes = Vec::new();
-        while bytes.len() <= most {
+        while bytes.len() <= max {
             progress.goes_on();
             let count = match file.read(buffer) {
                 Ok(0) => break,
@@ -96,7 +96,7 @@ impl Job {
                 }
                 Err(error) => return Err(error),
             };
-            let room = most.saturating_add(1).saturating_sub(bytes.len());
+            let room = max.saturating_add(1).saturating_sub(bytes.len());
             bytes.extend_from_slice(buffer.get(..count.min(room)).unwrap_or_default());
             self.goes_on(begin)?;
         }

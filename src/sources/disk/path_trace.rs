@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::STACK;
 
 /// Links that the kernel follows at most (`path_resolution(7)`).
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// The identity of a name, links not followed: device, inode, and the time of its change. The time of a directory does not
 /// matter.
@@ -76,12 +76,12 @@ impl Trace {
         self.way().at.clone()
     }
 
-    /// Waits until it is known which name that is, but not for longer than `most`.
-    pub(super) fn wait(&self, most: Duration) {
+    /// Waits until it is known which name that is, but not for longer than `max`.
+    pub(super) fn wait(&self, max: Duration) {
         // Either is as good.
         let _ended_or_not = self
             .ends
-            .wait_timeout_while(self.way(), most, |way| !way.has_ended);
+            .wait_timeout_while(self.way(), max, |way| !way.has_ended);
     }
 
     fn follow(&self, path: &Path) {
@@ -134,7 +134,7 @@ pub fn each_lookup(path: &Path, mut go_on: impl FnMut(&Path) -> bool) {
             continue;
         };
         links += 1;
-        if links > MOST_LINKS {
+        if links > MAX_LINKS {
             return;
         }
         if target.is_absolute() {

@@ -32,7 +32,7 @@ fn reading_a_pipe_is_an_error() {
     assert!(!disk.hangs());
     let path = root.path().join("file");
     fs::write(&path, "12345").unwrap();
-    let read = |disk: &mut Disk, most| disk.read(&path, most).unwrap().0;
+    let read = |disk: &mut Disk, max| disk.read(&path, max).unwrap().0;
     assert_eq!(read(&mut disk, 10), b"12345");
     assert_eq!(read(&mut disk, 3), b"1234");
     disk.rest();
@@ -153,7 +153,7 @@ fn beside_a_hung_mount() {
     }
     assert!(!disk.hangs());
     // More hanging paths than the limit: then calls fail at once.
-    for at in 0..MOST_HANGING {
+    for at in 0..MAX_HANGING {
         let hanging = HungPath {
             progress: Arc::default(),
             trace: Arc::default(),
@@ -183,7 +183,7 @@ fn name_texts(names: Vec<Name>) -> Vec<String> {
 fn many_links_hold_one_thread(root: &Path) {
     let many = root.join("many");
     fs::create_dir(&many).unwrap();
-    for at in 0..MOST_HANGING * 2 {
+    for at in 0..MAX_HANGING * 2 {
         symlink(format!("../hung/{at}"), many.join(format!("l{at}"))).unwrap();
     }
     symlink("many", root.join("way")).unwrap();
@@ -193,7 +193,7 @@ fn many_links_hold_one_thread(root: &Path) {
     let names = name_texts(other.list(&root.join("way"), 99).unwrap());
     assert!(begin.elapsed() < CALL * 16, "{:?}", begin.elapsed());
     let hanging = names.iter().filter(|name| name.ends_with(" hangs"));
-    assert_eq!((names.len(), hanging.count()), (33, MOST_HANGING * 2));
+    assert_eq!((names.len(), hanging.count()), (33, MAX_HANGING * 2));
     assert_eq!(other.hanging.len(), 1, "{other:?}");
     assert_eq!(other.read(&many.join("z"), 10).unwrap().0, b"1");
     assert!(other.read(&many.join("l7"), 10).is_err());

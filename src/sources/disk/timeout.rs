@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use super::MOST_HANGING;
+use super::MAX_HANGING;
 
 /// A call that did not end in time, as the cause of an [`io::Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl fmt::Display for DiskTimeout {
                     within.as_secs()
                 )
             }
-            Self::TooManyHang => write!(formatter, "{MOST_HANGING} files hang: no other is read"),
+            Self::TooManyHang => write!(formatter, "{MAX_HANGING} files hang: no other is read"),
         }
     }
 }

@@ -200,14 +200,14 @@ async fn refusal(response: Response<Body>, deadline: Instant, within: Duration) 
 /// Reads a whole body.
 async fn collect(
     mut body: Body,
-    most: usize,
+    max: usize,
     deadline: Instant,
     within: Duration,
 ) -> Result<Vec<u8>, Cause> {
     let mut bytes = Vec::new();
     while let Some(more) = chunk(&mut body, deadline, within).await? {
-        if bytes.len() + more.len() > most {
-            return Err(Cause::TooLarge(most));
+        if bytes.len() + more.len() > max {
+            return Err(Cause::TooLarge(max));
         }
         bytes.extend_from_slice(&more);
     }

@@ -62,7 +62,7 @@ impl fmt::Display for Cause {
             Self::Status { code, message, .. } => write!(formatter, "{message} ({code})"),
             Self::Broken(why) => formatter.write_str(why),
             Self::Silent(long) => write!(formatter, "no data for {} s", long.as_secs_f32()),
-            Self::TooLarge(most) => write!(formatter, "the response exceeds {most} bytes"),
+            Self::TooLarge(max) => write!(formatter, "the response exceeds {max} bytes"),
             Self::Malformed(why) => write!(formatter, "cannot parse the response: {why}"),
         }
     }

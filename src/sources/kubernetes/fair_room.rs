@@ -9,7 +9,7 @@ use crate::kind::Key;
 
 /// Bytes that an object counts for at least, for all that is kept beside it. So bytes bound the number of objects, too: 64 MiB are
 /// 200,000.
-pub(crate) const LEAST_BYTES: usize = 336;
+pub(crate) const MIN_BYTES: usize = 336;
 
 /// Objects by their keys, and the bytes of each namespace. Objects without a namespace are one more.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl<V> FairRoom<V> {
 
     /// Adds an object of this size, or another version of one, even without room.
     pub(crate) fn insert(&mut self, key: Key, object: V, size: usize) -> Option<V> {
-        let size = size.max(LEAST_BYTES);
+        let size = size.max(MIN_BYTES);
         let namespace = key.namespace.clone();
         let before = self.of(&namespace);
         let old = self.objects.insert(key, (object, size));
@@ -82,7 +82,7 @@ impl<V> FairRoom<V> {
     /// version of one. Returns the evicted keys; `None`, without any change, if the object's own namespace would hold most: then
     /// the object itself has no room.
     pub(crate) fn evict(&mut self, key: &Key, size: usize, room: usize) -> Option<Vec<Key>> {
-        let size = size.max(LEAST_BYTES);
+        let size = size.max(MIN_BYTES);
         let freed = self.objects.get(key).map_or(0, |(_, size)| *size);
         let with = |bytes: usize| bytes.saturating_sub(freed).saturating_add(size);
         let own = with(self.of(&key.namespace));
@@ -144,11 +144,11 @@ impl<V> FairRoom<V> {
 mod tests {
     use super::*;
 
-    const TEN: usize = 10 * LEAST_BYTES;
+    const TEN: usize = 10 * MIN_BYTES;
 
     /// Adds an object that counts for so many of the smallest, if there is room; returns the keys that give way.
     fn put(all: &mut FairRoom<()>, namespace: &str, name: &str, size: usize) -> Option<String> {
-        let (key, size) = (Key::new(namespace, name), size * LEAST_BYTES);
+        let (key, size) = (Key::new(namespace, name), size * MIN_BYTES);
         let evicted = all.evict(&key, size, TEN)?;
         all.insert(key, (), size);
         let evicted = evicted.iter().map(ToString::to_string);
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(put(&mut all, "a", "a", 9), None);
         // The others are not frozen.
         assert_eq!(put(&mut all, "b", "a", 3).as_deref(), Some("a/a"));
-        assert_eq!(all.bytes, 3 * LEAST_BYTES);
+        assert_eq!(all.bytes, 3 * MIN_BYTES);
         all.remove(&Key::new("b", "a"));
         all.remove(&Key::new("b", "a"));
         assert!(all.by_namespace.is_empty() && all.by_bytes.is_empty() && all.bytes == 0);
@@ -222,7 +222,7 @@ mod tests {
         let work = |objects: usize| {
             move || {
                 let mut all = FairRoom::default();
-                let room = objects / 2 * LEAST_BYTES;
+                let room = objects / 2 * MIN_BYTES;
                 for at in 0..objects {
                     let key = Key::new(&format!("n{}", at / 50 % 2_000), &at.to_string());
                     if all.evict(&key, 1, room).is_some() {

@@ -7,7 +7,7 @@ const MAX_IDLE_CAPACITY: usize = 16 << 10;
 
 #[derive(Debug)]
 pub(crate) struct LineBuffer {
-    most: usize,
+    max: usize,
     buffer: Vec<u8>,
     /// The offset of the next line; the bytes before it have been taken.
     begin: usize,
@@ -16,9 +16,9 @@ pub(crate) struct LineBuffer {
 }
 
 impl LineBuffer {
-    pub(crate) const fn new(most: usize) -> Self {
+    pub(crate) const fn new(max: usize) -> Self {
         Self {
-            most,
+            max,
             buffer: Vec::new(),
             begin: 0,
             searched: 0,
@@ -38,16 +38,16 @@ impl LineBuffer {
             let rest = self.buffer.get(self.searched..).unwrap_or_default();
             let Some(found) = rest.iter().position(|&byte| byte == b'\n') else {
                 self.rest();
-                if self.buffer.len() > self.most {
-                    return Err(Cause::TooLarge(self.most));
+                if self.buffer.len() > self.max {
+                    return Err(Cause::TooLarge(self.max));
                 }
                 return Ok(None);
             };
             // `searched` is never before `begin`, so that `end - begin` cannot underflow.
             let (begin, end) = (self.begin, self.searched + found);
             (self.begin, self.searched) = (end + 1, end + 1);
-            if end - begin > self.most {
-                return Err(Cause::TooLarge(self.most));
+            if end - begin > self.max {
+                return Err(Cause::TooLarge(self.max));
             }
             let line = self.buffer.get(begin..end).unwrap_or_default();
             if !line.is_empty() {

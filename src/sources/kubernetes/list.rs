@@ -93,7 +93,7 @@ pub enum ListedPart {
 }
 
 impl Cluster {
-    /// Returns the objects of a kind in all namespaces; `None` if the server does not have the kind. More than `most` objects, or
+    /// Returns the objects of a kind in all namespaces; `None` if the server does not have the kind. More than `max` objects, or
     /// than 256 MiB of them, are an error.
     ///
     /// # Errors
@@ -102,10 +102,10 @@ impl Cluster {
         &self,
         resource: Resource,
         part: ListedPart,
-        most: usize,
+        max: usize,
     ) -> Result<Option<Vec<Value>>, Failure> {
         let limits = ListLimits {
-            objects: most,
+            objects: max,
             bytes: MAX_BYTES,
         };
         self.list_within(resource, part, limits).await

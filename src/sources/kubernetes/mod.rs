@@ -40,7 +40,7 @@ pub(crate) use index::as_served;
 pub(crate) use index::trimmed;
 pub use index::{
     BrokenCredentials, ClusterSettings, ClusterUpdate, EffectlessObjects, EndpointSlice, Endpoints,
-    Event, FoundCredentials, MOST_CREDENTIALS, Names, Namespace, Node, Objects, Origins, Pod,
+    Event, FoundCredentials, MAX_CREDENTIALS, Names, Namespace, Node, Objects, Origins, Pod,
     Problem, Remotes, Service, StoredKind, WantedCredentials, credentials, ingresses, remotes, run,
     usable,
 };

@@ -85,10 +85,10 @@ impl ServedKinds {
         group: &'static str,
         versions: &[&'static str],
         plural: &str,
-        most: MaxAge,
+        max: MaxAge,
     ) -> Result<Option<&'static str>, Failure> {
         for &version in versions.iter().rev() {
-            if self.has((group, version), plural, most).await? {
+            if self.has((group, version), plural, max).await? {
                 return Ok(Some(version));
             }
         }
@@ -96,15 +96,15 @@ impl ServedKinds {
     }
 
     /// Returns the time for which look-ups by answers of that age ask for no groups.
-    pub(crate) async fn remaining(&self, most: MaxAge) -> Duration {
-        self.groups.remaining(most).await
+    pub(crate) async fn remaining(&self, max: MaxAge) -> Duration {
+        self.groups.remaining(max).await
     }
 
     async fn has(
         &self,
         (group, version): GroupVersion,
         plural: &str,
-        most: MaxAge,
+        max: MaxAge,
     ) -> Result<bool, Failure> {
         let has_version = |served: &GroupVersions| {
             let version = format!("{group}/{version}");
@@ -112,7 +112,7 @@ impl ServedKinds {
         };
         let groups = self.cluster.group_versions();
         // `None`: the version's own answer is the only one that tells of its group.
-        if self.groups.read(most, groups, has_version).await? == Some(false) {
+        if self.groups.read(max, groups, has_version).await? == Some(false) {
             return Ok(false);
         }
         let cell = {
@@ -120,7 +120,7 @@ impl ServedKinds {
             Arc::clone(answers.entry((group, version)).or_default())
         };
         let kinds = self.cluster.serves(group, version);
-        cell.read(most, kinds, |plurals| plurals.contains(plural))
+        cell.read(max, kinds, |plurals| plurals.contains(plural))
             .await
     }
 }

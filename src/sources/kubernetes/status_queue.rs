@@ -18,7 +18,7 @@ const BETWEEN: Duration = Duration::from_millis(50);
 /// Until a refused write is tried again: the account may be granted a role meanwhile.
 const REFUSED: Duration = Duration::from_secs(300);
 /// Refusals whose log lines are remembered. Chosen: more than the kinds of the mesh, each refused in three ways.
-const MOST_LOGGED: usize = 256;
+const MAX_LOGGED: usize = 256;
 
 /// A kind's group and plural name.
 pub(crate) type GroupResource = (&'static str, &'static str);
@@ -346,7 +346,7 @@ impl<W: PartialEq> StatusQueue<W> {
     /// Returns true for a refusal that is not logged yet, and remembers it.
     fn is_news(&mut self, refusal: &(String, RefusalExtent)) -> bool {
         let is_news =
-            !self.logged_refusals.contains(refusal) && self.logged_refusals.len() < MOST_LOGGED;
+            !self.logged_refusals.contains(refusal) && self.logged_refusals.len() < MAX_LOGGED;
         if is_news {
             self.logged_refusals.push(refusal.clone());
         }

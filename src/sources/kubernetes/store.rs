@@ -137,7 +137,7 @@ impl<K> Inner<K> {
 }
 
 /// Objects that a line of the log names.
-const MOST_NAMED: usize = 10;
+const MAX_NAMED: usize = 10;
 
 /// An empty store: the source's writer and a reader. Clone the latter for more.
 #[must_use]
@@ -262,7 +262,7 @@ impl<K: Kind> Writer<K> {
     /// The first keys of objects without room.
     pub(crate) fn first_left_out(&self) -> Vec<Key> {
         let inner = self.sender.borrow();
-        let first = inner.freshness.left_out.iter().take(MOST_NAMED);
+        let first = inner.freshness.left_out.iter().take(MAX_NAMED);
         first.cloned().collect()
     }
 

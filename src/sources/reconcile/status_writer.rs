@@ -35,7 +35,7 @@ const PAGE: u32 = 500;
 /// The age of an answer about the server's kinds. Chosen: writes of one turn share it, and a new kind is found soon.
 const FRESH: Duration = Duration::from_secs(5);
 /// Pages of a list at most: a list of a server that lies has no end.
-const MOST_PAGES: usize = 1_000;
+const MAX_PAGES: usize = 1_000;
 
 /// Messages about an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -189,7 +189,7 @@ impl StatusWriter {
             ..served.action("list", None)
         };
         let mut token: Option<String> = None;
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let params = ListParams {
                 limit: Some(PAGE),
                 continue_token: token.clone(),
@@ -214,7 +214,7 @@ impl StatusWriter {
             }
             token = next;
         }
-        let cause = Cause::Malformed(format!("a list has no end within {MOST_PAGES} pages"));
+        let cause = Cause::Malformed(format!("a list has no end within {MAX_PAGES} pages"));
         Err(self.cluster.failure(&action, cause))
     }
 

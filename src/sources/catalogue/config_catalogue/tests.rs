@@ -9,7 +9,7 @@ use api::config::{Finding, ServedInstead};
 
 use super::super::checked::CheckedObject;
 use super::super::report::Refused;
-use super::super::source_catalogue::{MOST_EXPLAINED, SourceEntry, SourceProblem};
+use super::super::source_catalogue::{MAX_EXPLAINED, SourceEntry, SourceProblem};
 use super::*;
 use crate::catalogue::core_kind::CoreKind;
 
@@ -196,13 +196,13 @@ fn many_warnings_leave_room_for_the_errors_of_others() {
         },
         ..SourceEntry::default()
     };
-    let mut all: Vec<_> = (0..MOST_EXPLAINED).map(noted).collect();
+    let mut all: Vec<_> = (0..MAX_EXPLAINED).map(noted).collect();
     all.push(entry("b!", 7));
-    let mut catalogue = ConfigCatalogue::new(Root::Directory("/c".into()), 2 * MOST_EXPLAINED);
+    let mut catalogue = ConfigCatalogue::new(Root::Directory("/c".into()), 2 * MAX_EXPLAINED);
     catalogue.objects.put(&"f".into(), all);
     catalogue.reconcile();
     let report = catalogue.report();
-    assert_eq!(report.warned.len(), MOST_EXPLAINED);
+    assert_eq!(report.warned.len(), MAX_EXPLAINED);
     assert_eq!(
         &*report.refused[0].findings,
         [Finding::error("spec", "is broken")]

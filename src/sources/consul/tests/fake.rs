@@ -39,7 +39,7 @@ struct State {
     log: Vec<String>,
     waiting: usize,
     open: usize,
-    most: usize,
+    max: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl FakeConsul {
         };
         *fake.state() = State {
             index: 100,
-            most: usize::MAX,
+            max: usize::MAX,
             ..State::default()
         };
         let serving = fake.clone();
@@ -85,7 +85,7 @@ impl FakeConsul {
     /// Takes a connection's slot; returns true if one was free.
     fn enter(&self) -> bool {
         let mut state = self.state();
-        let has_room = state.open < state.most;
+        let has_room = state.open < state.max;
         state.open += usize::from(has_room);
         has_room
     }
@@ -154,7 +154,7 @@ impl FakeConsul {
 
     /// Limits the number of connections.
     pub(super) fn allow(&self, connections: usize) {
-        self.state().most = connections;
+        self.state().max = connections;
     }
 
     /// Paths that were asked, each with its token.

@@ -13,7 +13,7 @@ use super::{LIMITS, Outcome};
 use crate::catalogue::source_catalogue::{Root, SourceCatalogue, SourceEntry, duplicate_of};
 use crate::catalogue::text::read;
 use crate::catalogue::{
-    CatalogueChange, ConfigReport, CoreKind, EntryId, FILE, MOST_OBJECTS, Message, Origin, Status,
+    CatalogueChange, ConfigReport, CoreKind, EntryId, FILE, MAX_OBJECTS, Message, Origin, Status,
     WrittenObject,
 };
 use crate::contribution::Contribution;
@@ -83,7 +83,7 @@ impl FileObjects {
     pub(crate) fn new(root: Root, names: Names, core_origin: CoreOrigin) -> Self {
         Self {
             core_origin,
-            catalogue: SourceCatalogue::new(root, MOST_OBJECTS),
+            catalogue: SourceCatalogue::new(root, MAX_OBJECTS),
             unread: UnreadKinds::default(),
             report: Arc::default(),
             objects: Objects::new(names),
@@ -92,9 +92,9 @@ impl FileObjects {
     }
 
     #[cfg(test)]
-    pub(super) fn holding(root: Root, names: Names, most: usize) -> Self {
+    pub(super) fn holding(root: Root, names: Names, max: usize) -> Self {
         Self {
-            catalogue: SourceCatalogue::new(root, most),
+            catalogue: SourceCatalogue::new(root, max),
             ..Self::new(Root::Directory("".into()), names, CoreOrigin::Files)
         }
     }

@@ -7,7 +7,7 @@ use api::model::ServiceKey;
 use super::*;
 use crate::catalogue::source_catalogue::SourceEntry;
 use crate::catalogue::text::read;
-use crate::catalogue::{MOST_OBJECTS, Origin};
+use crate::catalogue::{MAX_OBJECTS, Origin};
 use api::config::ServedInstead;
 
 struct Directory {
@@ -658,7 +658,7 @@ fn a_malformed_file_is_reported_with_its_line() {
 /// Faults are told of the first documents.
 #[test]
 fn documents_of_a_text_are_bounded() {
-    let many = "a: 1\n---\n".repeat(MOST_OBJECTS + 1);
+    let many = "a: 1\n---\n".repeat(MAX_OBJECTS + 1);
     let entries = read_text(many.as_bytes()).unwrap();
     assert_eq!(entries.len(), 102);
     let last = entries[100..].iter();
@@ -669,7 +669,7 @@ fn documents_of_a_text_are_bounded() {
         last,
         [
             (
-                2 * MOST_OBJECTS + 1,
+                2 * MAX_OBJECTS + 1,
                 "more than 200000 documents: the rest is left out"
             ),
             (201, "and 199900 more documents that are no objects"),

@@ -36,7 +36,7 @@ use crate::catalogue::checked::CheckedObject;
 use crate::catalogue::config_catalogue::ConfigCatalogue;
 use crate::catalogue::entry_form::ConfigVersion;
 use crate::catalogue::source_catalogue::{Root, SourceEntry, SourceProblem};
-use crate::catalogue::{CoreKind, Entry, EntryId, MOST_OBJECTS};
+use crate::catalogue::{CoreKind, Entry, EntryId, MAX_OBJECTS};
 use crate::kind::{ENDPOINT_SLICES, INGRESSES, Key, Resource};
 use crate::offload::LONG_BYTES;
 use crate::panics::RestartingTasks;
@@ -108,7 +108,7 @@ impl ConfigWatcher {
         let mut this = Self {
             cluster,
             settings,
-            catalogue: ConfigCatalogue::new(root, MOST_OBJECTS),
+            catalogue: ConfigCatalogue::new(root, MAX_OBJECTS),
             definitions: Definitions::default(),
             began_without_kinds: None,
             kinds: BTreeMap::new(),

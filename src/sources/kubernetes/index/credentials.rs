@@ -18,7 +18,7 @@ use crate::kubernetes::watcher::{ObjectSource as _, Selection, WatchTiming, Watc
 use crate::panics::RestartingTasks;
 
 /// Secrets that are looked for at once: each is a watch of its own. Chosen: an edge has a few dozen certificates.
-pub const MOST_CREDENTIALS: usize = 200;
+pub const MAX_CREDENTIALS: usize = 200;
 
 /// Secrets by their namespaces and names.
 pub type WantedCredentials = BTreeSet<CredentialKey>;
@@ -130,10 +130,10 @@ pub async fn credentials(
 
 impl SecretLookups {
     fn seek(&mut self, wanted: &WantedCredentials, to: &watch::Sender<FoundCredentials>) {
-        let watched: WantedCredentials = wanted.iter().take(MOST_CREDENTIALS).cloned().collect();
+        let watched: WantedCredentials = wanted.iter().take(MAX_CREDENTIALS).cloned().collect();
         if wanted.len() > watched.len() {
             tracing::warn!(
-                "Gateways name {} secrets: {MOST_CREDENTIALS} are looked for, and certificates of the others are not served",
+                "Gateways name {} secrets: {MAX_CREDENTIALS} are looked for, and certificates of the others are not served",
                 wanted.len()
             );
         }

@@ -108,9 +108,9 @@ impl ServiceEndpoints {
             return Some(message.into());
         }
         let (all, used) = self.over_limit?;
-        let most = size::SERVICE_PLACES;
+        let max = size::SERVICE_PLACES;
         let message = format!(
-            "the first {used} of {all} addresses are used: more than {most} places with its ports: split the service"
+            "the first {used} of {all} addresses are used: more than {max} places with its ports: split the service"
         );
         Some(message.into())
     }

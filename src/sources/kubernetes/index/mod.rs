@@ -39,7 +39,7 @@ mod workload;
 
 pub use cluster_state::ClusterUpdate;
 pub use credentials::{
-    BrokenCredentials, FoundCredentials, MOST_CREDENTIALS, WantedCredentials, credentials,
+    BrokenCredentials, FoundCredentials, MAX_CREDENTIALS, WantedCredentials, credentials,
 };
 pub use custom::Origins;
 #[cfg(test)]

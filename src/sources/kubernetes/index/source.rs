@@ -425,11 +425,11 @@ impl InstalledKindWatch {
     async fn version(&self, lost: Option<Instant>) -> Result<Option<&'static str>, Failure> {
         let Resource { group, name, .. } = self.resource;
         // The last answer still has a kind that is lost.
-        let most = match lost {
+        let max = match lost {
             Some(_) => MaxAge::Fixed(self.fresh()),
             None => MaxAge::Settling(self.fresh()),
         };
-        self.served.newest(group, self.versions, name, most).await
+        self.served.newest(group, self.versions, name, max).await
     }
 
     /// The age up to which kinds share an answer.

@@ -40,18 +40,18 @@ impl<T: PartialEq> LastAnswer<T> {
     }
 
     /// Returns the time for which it is still used; zero for a failure.
-    fn remaining(&self, most: MaxAge) -> Duration {
+    fn remaining(&self, max: MaxAge) -> Duration {
         if self.found.is_err() {
             return Duration::ZERO;
         }
-        let most = match most {
-            MaxAge::Fixed(most) => most,
-            MaxAge::Settling(least) => {
+        let max = match max {
+            MaxAge::Fixed(max) => max,
+            MaxAge::Settling(min) => {
                 let same_for = self.at.saturating_duration_since(self.since);
-                same_for.min(SETTLED).max(least)
+                same_for.min(SETTLED).max(min)
             }
         };
-        most.saturating_sub(self.at.elapsed())
+        max.saturating_sub(self.at.elapsed())
     }
 }
 
@@ -72,7 +72,7 @@ impl<T: PartialEq> AnswerCell<T> {
     /// The request failed.
     pub(super) async fn read<R>(
         &self,
-        most: MaxAge,
+        max: MaxAge,
         ask: impl Future<Output = Result<T, Failure>>,
         read: impl FnOnce(&T) -> R,
     ) -> Result<R, Failure> {
@@ -80,7 +80,7 @@ impl<T: PartialEq> AnswerCell<T> {
         let mut cell = self.0.lock().await;
         let answer = match cell.take() {
             // A failure serves the callers that waited for it: each of them would wait as long for a server that is silent.
-            Some(last) if last.at >= asked || !last.remaining(most).is_zero() => last,
+            Some(last) if last.at >= asked || !last.remaining(max).is_zero() => last,
             last => LastAnswer::after(last, ask.await),
         };
         cell.insert(answer)
@@ -91,10 +91,10 @@ impl<T: PartialEq> AnswerCell<T> {
     }
 
     /// Returns the time for which the last answer is still used; zero without one.
-    pub(super) async fn remaining(&self, most: MaxAge) -> Duration {
+    pub(super) async fn remaining(&self, max: MaxAge) -> Duration {
         let cell = self.0.lock().await;
         cell.as_ref()
-            .map_or(Duration::ZERO, |last| last.remaining(most))
+            .map_or(Duration::ZERO, |last| last.remaining(max))
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     /// Reads the cell every eight seconds, and returns the seconds at which it asked. The answer changes after `change` seconds.
-    async fn asked(most: MaxAge, change: u64) -> Vec<u64> {
+    async fn asked(max: MaxAge, change: u64) -> Vec<u64> {
         let cell = AnswerCell::default();
         let start = Instant::now();
         let mut asked = Vec::new();
@@ -116,7 +116,7 @@ mod tests {
                 is_asked = true;
                 ready(Ok(at >= change)).await
             };
-            cell.read(most, ask, |_| ()).await.unwrap();
+            cell.read(max, ask, |_| ()).await.unwrap();
             if is_asked {
                 asked.push(at);
             }
@@ -129,24 +129,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_stays_the_same_is_used_for_longer_up_to_a_minute() {
-        let most = MaxAge::Settling(SECOND);
-        assert_eq!(asked(most, 0).await, [0, 8, 16, 32, 64, 128, 192]);
+        let max = MaxAge::Settling(SECOND);
+        assert_eq!(asked(max, 0).await, [0, 8, 16, 32, 64, 128, 192]);
         // All kinds of a group come within a few seconds, and each is another answer.
         let changed = [0, 8, 16, 32, 64, 72, 80, 96, 128, 192];
-        assert_eq!(asked(most, 40).await, changed);
+        assert_eq!(asked(max, 40).await, changed);
         let all: Vec<u64> = (0..240).step_by(8).collect();
         assert_eq!(asked(MaxAge::Fixed(SECOND), 0).await, all);
     }
 
     #[tokio::test(start_paused = true)]
     async fn it_tells_for_how_long_an_answer_is_used() {
-        let most = MaxAge::Settling(SECOND);
+        let max = MaxAge::Settling(SECOND);
         let cell = AnswerCell::default();
-        assert_eq!(cell.remaining(most).await, Duration::ZERO);
+        assert_eq!(cell.remaining(max).await, Duration::ZERO);
         for used in [1, 9, 18, 36, 60, 60] {
-            cell.read(most, ready(Ok(())), |()| ()).await.unwrap();
+            cell.read(max, ready(Ok(())), |()| ()).await.unwrap();
             let expected = Duration::from_secs(used);
-            assert_eq!(cell.remaining(most).await, expected);
+            assert_eq!(cell.remaining(max).await, expected);
             tokio::time::advance(expected.max(Duration::from_secs(9))).await;
         }
     }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::kind::Resource;
-use crate::kubernetes::fair_room::LEAST_BYTES;
+use crate::kubernetes::fair_room::MIN_BYTES;
 use proptest::prelude::*;
 use serde::Deserialize;
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl Kind for Thing {
 
     /// As many of the smallest as there are hundreds.
     fn size(&self) -> usize {
-        usize::try_from(self.value / 100).unwrap() * LEAST_BYTES
+        usize::try_from(self.value / 100).unwrap() * MIN_BYTES
     }
 
     fn keeps_last_good(&self) -> bool {
@@ -269,7 +269,7 @@ fn left_out(reader: &Reader<Thing>) -> (String, usize) {
 
 #[tokio::test]
 async fn the_largest_namespace_gives_way_and_is_named() {
-    let room = 4 * LEAST_BYTES;
+    let room = 4 * MIN_BYTES;
     let (mut writer, mut reader) = store::<Thing>();
     for name in ["a/a", "a/b", "a/c", "a/d"] {
         assert_eq!(writer.set_within(thing(name, 1), room), None);
@@ -302,7 +302,7 @@ async fn the_largest_namespace_gives_way_and_is_named() {
 /// Else a tenant would fill any memory: an object, spoiled, and the next one.
 #[tokio::test]
 async fn a_spoiled_object_counts_for_what_readers_serve_in_its_place() {
-    let room = 4 * LEAST_BYTES;
+    let room = 4 * MIN_BYTES;
     let (mut writer, mut reader) = store::<Thing>();
     assert_eq!(writer.set_within(thing("a/a", 300), room), None);
     assert_eq!(writer.set_within(thing("a/a", SPOILED), room), None);
@@ -326,7 +326,7 @@ async fn a_spoiled_object_counts_for_what_readers_serve_in_its_place() {
 /// It is served as it was, by a list as by a watch.
 #[tokio::test]
 async fn a_known_object_without_room_keeps_its_last_version() {
-    let room = 4 * LEAST_BYTES;
+    let room = 4 * MIN_BYTES;
     let (mut writer, mut reader) = store::<Thing>();
     writer.replace(vec![thing("a/a", 200), thing("a/b", 100)]);
     next(&mut reader).await;
@@ -342,7 +342,7 @@ async fn a_known_object_without_room_keeps_its_last_version() {
 
 #[tokio::test]
 async fn unreadable_objects_stay_while_there_is_room() {
-    let room = 3 * LEAST_BYTES;
+    let room = 3 * MIN_BYTES;
     let (mut writer, mut reader) = store::<Thing>();
     writer.replace(vec![thing("a/a", 1), thing("a/b", 1), thing("b/a", 1)]);
     next(&mut reader).await;
@@ -364,10 +364,10 @@ async fn objects_without_room_are_named_up_to_a_bound() {
     for at in 0..NAMED + 3 {
         let _reader = reader.freshness();
         let object = thing(&format!("t{at:05}"), 1);
-        let count = writer.set_within(object, LEAST_BYTES);
+        let count = writer.set_within(object, MIN_BYTES);
         assert_eq!(count, at.checked_sub(1).map(|_| at));
     }
     let fresh = reader.freshness();
     assert_eq!((fresh.left_out.len(), fresh.more_left_out), (NAMED, 2));
-    assert_eq!(writer.first_left_out().len(), MOST_NAMED);
+    assert_eq!(writer.first_left_out().len(), MAX_NAMED);
 }

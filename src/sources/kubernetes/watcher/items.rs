@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
     use crate::kind::Resource;
-    use crate::kubernetes::fair_room::LEAST_BYTES;
+    use crate::kubernetes::fair_room::MIN_BYTES;
 
     #[derive(Debug, PartialEq, Deserialize)]
     struct Thing {
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_list_has_room_for_each_namespace() {
-        const SIZE: usize = 2 * LEAST_BYTES;
+        const SIZE: usize = 2 * MIN_BYTES;
         let mut items = Items::<Thing>::new(50 * SIZE);
         assert_eq!(items.read_page(&page("aaa", 60, SIZE)).unwrap(), 60);
         assert_eq!(items.read_page(&page("payments", 3, SIZE)).unwrap(), 3);
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn unreadable_objects_take_room_of_their_namespace() {
-        let mut items = Items::<Thing>::new(3 * LEAST_BYTES);
+        let mut items = Items::<Thing>::new(3 * MIN_BYTES);
         let wrong = r#"{"metadata":{"namespace":"a","name":"NAME"},"text":7}"#;
         let all = ["1", "2", "3", "4"].map(|name| wrong.replace("NAME", name));
         items.read_page(&format!("[{}]", all.join(","))).unwrap();

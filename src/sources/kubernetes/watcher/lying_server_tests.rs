@@ -115,8 +115,8 @@ async fn lie(verb: &'static str, lie: Lie) {
     // Pages of one list have a bound of their own.
     let is_pages = matches!(lie, Lie::Pages(_));
     let pages = SHORT_PAGES as usize * REQUESTS / 2;
-    let most = REQUESTS + if is_pages { pages } else { 0 };
-    assert!(asked <= most, "{name}: {asked} requests");
+    let max = REQUESTS + if is_pages { pages } else { 0 };
+    assert!(asked <= max, "{name}: {asked} requests");
     // The objects listed before stay.
     assert!(
         both.lying.get(&Key::new("", "a")).is_some() || says_nothing(lie),

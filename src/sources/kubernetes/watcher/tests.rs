@@ -1,6 +1,6 @@
 use super::*;
 use crate::kind::{Key, Metadata, Resource};
-use crate::kubernetes::fair_room::LEAST_BYTES;
+use crate::kubernetes::fair_room::MIN_BYTES;
 use crate::kubernetes::fake::{Fake, Fault};
 use crate::kubernetes::store::{Change, Changes, Reader, store};
 use crate::offload::LONG_BYTES;
@@ -605,7 +605,7 @@ async fn objects_without_room_are_left_out_alone() {
         ..PACE
     };
     let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), timing);
-    source.room = 3 * LEAST_BYTES;
+    source.room = 3 * MIN_BYTES;
     let _running = Running(tokio::spawn(source.in_pages_of(4).run(writer)));
     assert_eq!(next(&mut reader).await, ["a=1", "b=1", "c=1"]);
     let fresh = reader.freshness();
@@ -644,7 +644,7 @@ async fn one_namespace_leaves_room_for_others() {
     fake.put(of("payments", "deny-all", 1));
     let (writer, mut reader) = store();
     let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), PACE);
-    source.room = 4 * LEAST_BYTES;
+    source.room = 4 * MIN_BYTES;
     let _running = Running(tokio::spawn(source.run(writer)));
     let listed = ["aaa/t0=1", "aaa/t1=1", "aaa/t2=1", "payments/deny-all=1"];
     assert_eq!(next(&mut reader).await, listed);
@@ -691,7 +691,7 @@ async fn a_watch_that_ends_in_time_lists_again_what_had_no_room() {
     };
     let (writer, reader) = store();
     let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), timing);
-    source.room = LEAST_BYTES;
+    source.room = MIN_BYTES;
     let _running = Running(tokio::spawn(source.run(writer)));
     until(|| names(&reader) == "a").await;
     until(|| fake.count("watch") == 1).await;
@@ -707,7 +707,7 @@ async fn an_object_without_room_is_listed_again_once_another_is_deleted() {
     fake.put(thing("b", 1));
     let (writer, reader) = store();
     let mut source = Watcher::<Thing>::new(fake.cluster(), Selection::default(), PACE);
-    source.room = LEAST_BYTES;
+    source.room = MIN_BYTES;
     source.between_lists = Duration::from_millis(100);
     let _running = Running(tokio::spawn(source.run(writer)));
     until(|| names(&reader) == "a").await;

@@ -16,7 +16,7 @@ use crate::support::{admin, apply, kubectl, try_kubectl};
 
 const NAMESPACE: &str = "rows";
 /// Rows of a kind at most: each costs a write.
-const MOST: usize = 6;
+const MAX_ROWS_PER_KIND: usize = 6;
 
 /// Removed at the end, with all their objects.
 struct Definitions;
@@ -97,7 +97,7 @@ fn chosen() -> Vec<(Value, Vec<String>)> {
         }
     }
     let chosen = kinds.into_values().flat_map(|rows| {
-        let step = rows.len().div_ceil(MOST);
+        let step = rows.len().div_ceil(MAX_ROWS_PER_KIND);
         rows.into_iter().step_by(step)
     });
     // Kinds of which there is one for the whole mesh.

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::source::settings;
 use crate::kubernetes::fake::Fake;
 use crate::kubernetes::index::credentials::{
-    FoundCredentials, MOST_CREDENTIALS, WantedCredentials, credentials,
+    FoundCredentials, MAX_CREDENTIALS, WantedCredentials, credentials,
 };
 
 fn secret(namespace: &str, name: &str, (chain, key): &(String, String)) -> Value {
@@ -145,7 +145,7 @@ async fn one_that_may_not_be_read_is_known_to_be_missing() {
 async fn so_many_are_looked_for_and_no_more() {
     let fake = Fake::start().await;
     let mut sought = Sought::start(&fake);
-    let all: Vec<_> = (0..MOST_CREDENTIALS + 50)
+    let all: Vec<_> = (0..MAX_CREDENTIALS + 50)
         .map(|at| format!("edge/a{at}"))
         .collect();
     sought.want(&all.iter().map(|name| &**name).collect::<Vec<_>>());
@@ -156,5 +156,5 @@ async fn so_many_are_looked_for_and_no_more() {
     asked.retain(|query| !query.contains("watch=true"));
     asked.sort();
     asked.dedup();
-    assert_eq!(asked.len(), MOST_CREDENTIALS);
+    assert_eq!(asked.len(), MAX_CREDENTIALS);
 }

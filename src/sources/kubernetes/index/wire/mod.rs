@@ -84,14 +84,14 @@ fn labels(texts: Texts) -> Labels {
 /// Texts of labels that are in use: pods of one kind have the same ones.
 static LABEL_TEXTS: Mutex<SharedTexts> = Mutex::new(SharedTexts {
     texts: BTreeSet::new(),
-    most: FEW,
+    max: FEW,
 });
 const FEW: usize = 1024;
 
 struct SharedTexts {
     texts: BTreeSet<Arc<str>>,
     /// The number of texts at which unused ones are removed.
-    most: usize,
+    max: usize,
 }
 
 impl SharedTexts {
@@ -99,10 +99,10 @@ impl SharedTexts {
         if let Some(known) = self.texts.get(text.as_str()) {
             return Arc::clone(known);
         }
-        if self.texts.len() >= self.most {
+        if self.texts.len() >= self.max {
             self.texts.retain(|text| Arc::strong_count(text) > 1);
             // Doubled, so that each walk through the set is paid for by as many new texts as it left.
-            self.most = FEW.max(self.texts.len() * 2);
+            self.max = FEW.max(self.texts.len() * 2);
         }
         let text: Arc<str> = text.into();
         self.texts.insert(Arc::clone(&text));
@@ -191,7 +191,7 @@ mod tests {
     fn texts_are_shared_while_they_are_in_use() {
         let mut known = SharedTexts {
             texts: BTreeSet::new(),
-            most: FEW,
+            max: FEW,
         };
         let shared = known.share("app".to_owned());
         for n in 0..10 * FEW {

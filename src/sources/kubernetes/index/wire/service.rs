@@ -99,13 +99,13 @@ impl From<ServiceObject> for Service {
         let mut ports = ports(spec.ports, &mut wrong);
         bound("spec.ports", &mut ports, size::SERVICE_PORTS, &mut wrong);
         let streams = ports.iter().filter(|port| !port.protocol.is_http()).count();
-        let most = most_addresses(streams, ports.len());
-        bound("spec.externalIPs", &mut addresses, most, &mut wrong);
+        let max = most_addresses(streams, ports.len());
+        bound("spec.externalIPs", &mut addresses, max, &mut wrong);
         let mut room = size::places(1, ports.len());
         let mut accounts_of = |annotation| {
             let mut all = split_list(metadata.annotation(annotation));
-            let most = fitting(&all, &mut room);
-            bound(annotation, &mut all, most, &mut wrong);
+            let max = fitting(&all, &mut room);
+            bound(annotation, &mut all, max, &mut wrong);
             all
         };
         let identities = accounts_of(CANONICAL_ACCOUNTS);
@@ -216,11 +216,11 @@ fn fitting(texts: &[&str], room: &mut usize) -> usize {
 }
 
 /// Truncates the items to the limit, and reports it.
-fn bound<T>(field: &str, items: &mut Vec<T>, most: usize, wrong: &mut FirstError) {
-    if items.len() > most {
+fn bound<T>(field: &str, items: &mut Vec<T>, max: usize, wrong: &mut FirstError) {
+    if items.len() > max {
         let count = items.len();
-        wrong.set(|| format!("{field}: the first {most} of {count} are used: split the service"));
-        items.truncate(most);
+        wrong.set(|| format!("{field}: the first {max} of {count} are used: split the service"));
+        items.truncate(max);
     }
 }
 
