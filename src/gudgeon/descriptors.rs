@@ -9,8 +9,8 @@ use tokio::sync::Semaphore;
 
 /// Descriptors that a role needs beside its connections: its log, its listeners, the runtime's own, three to watch and two
 /// to read files. An API server is watched over a connection for each kind, and there are 30 kinds.
-const LEAST_RESERVE: usize = 32;
-const MOST_RESERVE: usize = 128;
+const MIN_RESERVE: usize = 32;
+const MAX_RESERVE: usize = 128;
 /// Descriptors for connections if RLIMIT_NOFILE is unlimited.
 const UNLIMITED: usize = 1 << 20;
 /// Listeners with at most so many connections are for administration; larger ones for the role's clients.
@@ -39,8 +39,8 @@ fn limit() -> usize {
 }
 
 fn spare(limit: usize) -> usize {
-    let reserve = (limit / 4).clamp(LEAST_RESERVE, MOST_RESERVE);
-    limit.saturating_sub(reserve).max(LEAST_RESERVE / 4)
+    let reserve = (limit / 4).clamp(MIN_RESERVE, MAX_RESERVE);
+    limit.saturating_sub(reserve).max(MIN_RESERVE / 4)
 }
 
 /// Returns the number of connections of a listener, within the process's limit of descriptors.
@@ -102,7 +102,7 @@ mod tests {
             assert_eq!(shares, (looks, main, streams), "{limit}");
             // As galley has them, and discovery.
             for taken in [2 * looks + main + streams, 3 * looks + streams] {
-                assert!(taken + LEAST_RESERVE <= limit, "{limit}: {taken}");
+                assert!(taken + MIN_RESERVE <= limit, "{limit}: {taken}");
             }
         }
     }

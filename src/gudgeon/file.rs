@@ -38,9 +38,9 @@ pub(crate) async fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`read`].
 pub(crate) fn read_first(path: &Path) -> io::Result<Vec<u8>> {
-    let most = usize::try_from(MAX_BYTES).unwrap_or(usize::MAX);
-    let (bytes, _) = with_disk(|disk| disk.read(path, most))?;
-    if bytes.len() > most {
+    let max = usize::try_from(MAX_BYTES).unwrap_or(usize::MAX);
+    let (bytes, _) = with_disk(|disk| disk.read(path, max))?;
+    if bytes.len() > max {
         return Err(too_large());
     }
     Ok(bytes)

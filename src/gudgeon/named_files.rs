@@ -13,9 +13,9 @@ use serde_json::{Map, Value};
 use crate::file;
 
 /// Files of all arguments together at most.
-const MOST_FILES: usize = 100_000;
+const MAX_FILES: usize = 100_000;
 /// Directories within each other.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// A file that an argument leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,9 +86,9 @@ pub(crate) fn named(
                 None => {}
             }
         }
-        if all.len() > MOST_FILES {
+        if all.len() > MAX_FILES {
             return Err(format!(
-                "cannot read {argument}: more than {MOST_FILES} files"
+                "cannot read {argument}: more than {MAX_FILES} files"
             ));
         }
     }
@@ -115,7 +115,7 @@ impl Walk<'_> {
             return;
         }
         let entries = match fs::read_dir(folder) {
-            Ok(entries) if depth < DEEPEST => entries,
+            Ok(entries) if depth < MAX_DEPTH => entries,
             Ok(_) => return self.unread(folder, "too many directories within each other"),
             Err(cause) => return self.unread(folder, &cause.to_string()),
         };
@@ -131,7 +131,7 @@ impl Walk<'_> {
                 .file_name()
                 .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
             let below = path.strip_prefix(self.root).unwrap_or(&path);
-            if hidden || self.found.len() > MOST_FILES {
+            if hidden || self.found.len() > MAX_FILES {
                 continue;
             }
             if (self.is_excluded)(below) {

@@ -57,7 +57,7 @@ impl Amount {
 
 /// Measures JSON, or returns an error if it exceeds the limits; runs before the parser, so that no values are allocated in
 /// vain.
-pub(super) fn bounded(bytes: &[u8], most: usize) -> Result<Amount, String> {
+pub(super) fn bounded(bytes: &[u8], max: usize) -> Result<Amount, String> {
     let (mut depth, mut values, mut filled) = (0_usize, 1_usize, 0_usize);
     let mut opened = false;
     let mut rest = bytes;
@@ -83,8 +83,8 @@ pub(super) fn bounded(bytes: &[u8], most: usize) -> Result<Amount, String> {
         if depth > MAX_DEPTH {
             return Err(format!("nested too deeply (deeper than {MAX_DEPTH})"));
         }
-        if values > most {
-            return Err(format!("more than {most} values"));
+        if values > max {
+            return Err(format!("more than {max} values"));
         }
     }
     Ok(Amount {
@@ -96,9 +96,9 @@ pub(super) fn bounded(bytes: &[u8], most: usize) -> Result<Amount, String> {
 
 /// Returns true if JSON has at most so many separators, those in its texts included: annotations hold documents, which are read
 /// as well. A member of an object has two or three.
-pub(super) fn is_light(bytes: &[u8], most: usize) -> bool {
+pub(super) fn is_light(bytes: &[u8], max: usize) -> bool {
     let is_separator = |byte: &&u8| matches!(byte, b',' | b':' | b'{' | b'[');
-    bytes.iter().filter(is_separator).nth(most).is_none()
+    bytes.iter().filter(is_separator).nth(max).is_none()
 }
 
 /// The length of the text without insignificant white space: indentation makes an object no larger.

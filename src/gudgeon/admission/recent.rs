@@ -8,19 +8,19 @@ pub(crate) const TEXT_BYTES: usize = 256;
 /// Bytes that a decision keeps of its message.
 pub(crate) const MESSAGE_BYTES: usize = 1024;
 
-/// The last `MOST` of many.
+/// The last `CAPACITY` of many.
 #[derive(Clone, Debug)]
-pub(crate) struct Recent<T, const MOST: usize>(VecDeque<T>);
+pub(crate) struct Recent<T, const CAPACITY: usize>(VecDeque<T>);
 
-impl<T, const MOST: usize> Default for Recent<T, MOST> {
+impl<T, const CAPACITY: usize> Default for Recent<T, CAPACITY> {
     fn default() -> Self {
         Self(VecDeque::new())
     }
 }
 
-impl<T, const MOST: usize> Recent<T, MOST> {
+impl<T, const CAPACITY: usize> Recent<T, CAPACITY> {
     pub(crate) fn add(&mut self, one: T) {
-        if self.0.len() == MOST {
+        if self.0.len() == CAPACITY {
             self.0.pop_back();
         }
         self.0.push_front(one);

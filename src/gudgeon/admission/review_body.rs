@@ -46,7 +46,7 @@ pub(crate) enum Received {
     Refused(Answer),
 }
 
-/// Receives a review of at most `most` bytes, if there is a permit for it.
+/// Receives a review of at most `max` bytes, if there is a permit for it.
 ///
 /// # Errors
 /// The body does not arrive: its connection must be closed, over HTTP/2 its stream.
@@ -54,7 +54,7 @@ pub(crate) async fn take(
     request_limit: &Arc<RequestLimit>,
     request: Request<Incoming>,
     connection: &Arc<Connection>,
-    most: usize,
+    max: usize,
 ) -> Result<Received, ConnectionAborted> {
     let (head, body) = request.into_parts();
     let declared = body
@@ -62,9 +62,9 @@ pub(crate) async fn take(
         .exact()
         .and_then(|bytes| usize::try_from(bytes).ok());
     // A body that is too large is refused without room for it.
-    let expected = declared.filter(|bytes| *bytes <= most).unwrap_or_default();
+    let expected = declared.filter(|bytes| *bytes <= max).unwrap_or_default();
     let read = match request_limit.acquire_in_turn(connection, expected).await {
-        Ok(permit) => read(&permit, body, most).await.map(|body| (permit, body)),
+        Ok(permit) => read(&permit, body, max).await.map(|body| (permit, body)),
         Err(rejected) => Err(rejected.into()),
     };
     let (permit, body) = match read {
@@ -72,7 +72,7 @@ pub(crate) async fn take(
         Err(UnreadBody::Gone) => return Err(ConnectionAborted("the body did not arrive")),
         Err(UnreadBody::TooLarge) => {
             connection.finish();
-            let message = format!("body over {} MiB", most >> 20);
+            let message = format!("body over {} MiB", max >> 20);
             let answer = text(StatusCode::PAYLOAD_TOO_LARGE, &message);
             return Ok(Received::Refused(unread(answer, head.version)));
         }

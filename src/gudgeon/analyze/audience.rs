@@ -94,11 +94,11 @@ impl<'a> Claimants<'a> {
                 (longest.max(length), length.saturating_add(all))
             });
         let first = lengths.clone().next().unwrap_or_default();
-        let least = first.saturating_add(longest).saturating_sub(1);
+        let min = first.saturating_add(longest).saturating_sub(1);
         let is_exact = longest == all || named.len() <= NAMED;
         let count = match named.len() <= NAMED {
             true => named.len(),
-            false => least.max(named.len()),
+            false => min.max(named.len()),
         };
         (count > 0).then(|| Named {
             items: named.into_values().take(NAMED).collect(),

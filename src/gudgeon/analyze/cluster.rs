@@ -17,7 +17,7 @@ use crate::exit::Failure;
 use crate::named_files::{NamedFile, put_namespace};
 
 /// Objects of all kinds together.
-const MOST_OBJECTS: usize = 100_000;
+const MAX_OBJECTS: usize = 100_000;
 
 /// Kinds of Kubernetes that objects of ours speak of: version and group, kind, plural, and the part that is read:
 /// for Secrets no more is to leave the server.
@@ -212,13 +212,13 @@ impl InCluster {
         part: ListedPart,
         known: &BTreeSet<ObjectName>,
     ) -> bool {
-        let most = MOST_OBJECTS.saturating_sub(self.files.len());
+        let max = MAX_OBJECTS.saturating_sub(self.files.len());
         let maker = OWNERS.iter().find(|(made, _)| *made == kind);
         let objects = match list(
             cluster,
             resource,
             (part, maker.map(|(_, maker)| *maker)),
-            most,
+            max,
         )
         .await
         {
@@ -253,21 +253,21 @@ async fn list(
     cluster: &Cluster,
     resource: Resource,
     (part, maker): (ListedPart, Option<&str>),
-    most: usize,
+    max: usize,
 ) -> Result<Option<Vec<Json>>, sources::kubernetes::Failure> {
     let Some(maker) = maker else {
-        return cluster.list_all(resource, part, most).await;
+        return cluster.list_all(resource, part, max).await;
     };
     let without_maker = |mut all: Vec<Json>| {
         all.retain(|object| !is_owned_by(object, maker));
         all
     };
     let metadata = cluster
-        .list_all(resource, ListedPart::Metadata, most)
+        .list_all(resource, ListedPart::Metadata, max)
         .await?;
     match metadata.map(without_maker) {
         Some(others) if !others.is_empty() => {
-            let all = cluster.list_all(resource, ListedPart::Whole, most).await?;
+            let all = cluster.list_all(resource, ListedPart::Whole, max).await?;
             Ok(all.map(without_maker))
         }
         none => Ok(none),

@@ -26,7 +26,7 @@ pub(super) enum RunningProxy {
 }
 
 /// Routers of one selector that pods are compared with. Chosen: a selector finds one or two.
-const MOST_ROUTERS: usize = 20;
+const MAX_ROUTERS: usize = 20;
 
 /// All workloads.
 #[derive(Debug, Default)]
@@ -137,7 +137,7 @@ impl WorkloadIndex {
                 RunningProxy::OfMaker => {}
                 RunningProxy::Other => return false,
             }
-            if routers.len() > MOST_ROUTERS {
+            if routers.len() > MAX_ROUTERS {
                 return false;
             }
         }

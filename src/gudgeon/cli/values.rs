@@ -8,7 +8,7 @@ use api::model::Network;
 use clap::ValueEnum;
 
 /// The longest time that is of use here, far below what overflows when it is added to a clock.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The gravity of a finding of `analyze`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,7 +104,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         total = total.checked_add(part).ok_or_else(wrong)?;
         rest = after;
     }
-    if total > LONGEST {
+    if total > MAX_DURATION {
         return Err("want less than a hundred years".to_owned());
     }
     Ok(total)
@@ -119,10 +119,12 @@ pub(crate) fn network(text: &str) -> Result<Network, String> {
 /// A duration, or `infinity`: the longest that is of use is as good.
 pub(crate) fn age(text: &str) -> Result<Duration, String> {
     if text == "infinity" {
-        return Ok(LONGEST);
+        return Ok(MAX_DURATION);
     }
     match duration(text) {
-        Err(_) if hours(text).is_some_and(|hours| hours > LONGEST.as_secs() / 3600) => Ok(LONGEST),
+        Err(_) if hours(text).is_some_and(|hours| hours > MAX_DURATION.as_secs() / 3600) => {
+            Ok(MAX_DURATION)
+        }
         read => read,
     }
 }

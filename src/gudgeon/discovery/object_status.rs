@@ -29,8 +29,8 @@ const BETWEEN: Duration = Duration::from_secs(2);
 const HOLD: Duration = Duration::from_secs(10);
 const GROUPS: [&str; 2] = ["networking.istio.io", "security.istio.io"];
 /// Messages of an object, and characters of each: a status is read by people.
-const MOST_MESSAGES: usize = 50;
-const LONGEST: usize = 1024;
+const MAX_MESSAGES: usize = 50;
+const MAX_MESSAGE_LENGTH: usize = 1024;
 
 /// Writes from now on; `cluster`: `None` where no API server has the objects.
 pub(super) fn start(
@@ -127,7 +127,7 @@ impl RecentOfObject {
     /// messages in another order would be another status, and be written.
     fn merge(&mut self, found: Vec<Value>, now: Instant) -> Vec<Value> {
         self.found.retain(|(_, at)| now.duration_since(*at) < HOLD);
-        let mut room = MOST_MESSAGES.saturating_sub(found.len());
+        let mut room = MAX_MESSAGES.saturating_sub(found.len());
         let mut place = 0;
         for message in found {
             match self.found.iter().position(|(known, _)| *known == message) {
@@ -183,7 +183,7 @@ fn subject(written: &WrittenObject) -> Option<Subject> {
 
 /// Converts findings to Istio's form: code, level and message of each.
 fn messages(findings: &[Finding]) -> Vec<Value> {
-    let listed = findings.iter().take(MOST_MESSAGES).map(|found| {
+    let listed = findings.iter().take(MAX_MESSAGES).map(|found| {
         let (code, name, level) = match found.severity {
             Severity::Warning => ("IST0133", "SchemaWarning", "WARNING"),
             Severity::Error => ("IST0106", "SchemaValidationError", "ERROR"),
@@ -192,11 +192,11 @@ fn messages(findings: &[Finding]) -> Vec<Value> {
             "" => found.message.clone(),
             path => format!("{path}: {}", found.message),
         };
-        let text = api::text::first_letters(&text, LONGEST);
+        let text = api::text::first_letters(&text, MAX_MESSAGE_LENGTH);
         json!({"type": {"code": code, "name": name}, "level": level, "message": text})
     });
     let mut listed: Vec<Value> = listed.collect();
-    if let more @ 1.. = findings.len().saturating_sub(MOST_MESSAGES) {
+    if let more @ 1.. = findings.len().saturating_sub(MAX_MESSAGES) {
         let message = format!("{more} more: see /debug/configz");
         let kind = json!({"code": "IST0133", "name": "SchemaWarning"});
         listed.push(json!({"type": kind, "level": "INFO", "message": message}));
@@ -224,8 +224,11 @@ mod tests {
         assert_eq!(messages(&findings), [error, warning]);
         let long = Finding::warning("", "x".repeat(5000));
         let many = messages(&vec![long; 60]);
-        assert_eq!(many.len(), MOST_MESSAGES + 1);
-        assert_eq!(many[0]["message"].as_str().unwrap().len(), LONGEST);
+        assert_eq!(many.len(), MAX_MESSAGES + 1);
+        assert_eq!(
+            many[0]["message"].as_str().unwrap().len(),
+            MAX_MESSAGE_LENGTH
+        );
         assert_eq!(many[50]["message"], "10 more: see /debug/configz");
     }
 

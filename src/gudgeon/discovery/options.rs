@@ -207,12 +207,12 @@ fn without_effect(flags: &DiscoveryFlags) -> impl Iterator<Item = String> {
 const PREFIXES: [&str; 3] = ["PILOT_", "ISTIO_GPRC_", "K8S_INGRESS_NS"];
 
 /// Keys are fetched as often as that at most: an issuer is somebody else.
-const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
+const MIN_REFRESH: Duration = Duration::from_secs(1);
 
 fn jwks_refresh(variables: &Variables<'_>) -> Result<Duration, Failure> {
     const NAME: &str = "PILOT_JWT_PUB_KEY_REFRESH_INTERVAL";
     let refresh = variables.duration(NAME, Duration::from_secs(20 * 60))?;
-    if refresh < SHORTEST_REFRESH {
+    if refresh < MIN_REFRESH {
         return Err(wrong(NAME, "want a second at least"));
     }
     Ok(refresh)

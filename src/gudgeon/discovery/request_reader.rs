@@ -127,15 +127,15 @@ mod tests {
 
     /// Read in pieces; and the most that was retained of it before its end.
     fn read_in_pieces(reader: &mut StreamReader, request: &DiscoveryRequest) -> (Request, usize) {
-        let (mut come, mut most) = (Vec::new(), 0);
+        let (mut come, mut max) = (Vec::new(), 0);
         for piece in request.encode_to_vec().chunks(1000) {
-            most = most.max(come.len() + reader.retained());
+            max = max.max(come.len() + reader.retained());
             come.extend_from_slice(piece);
             let taken = reader.take(&come);
             come.drain(..taken);
         }
         let received = reader.finish(come.into(), VALUES).unwrap();
-        (received.request.unwrap(), most)
+        (received.request.unwrap(), max)
     }
 
     #[test]
@@ -149,8 +149,8 @@ mod tests {
             type_url: Type::Endpoint.url().to_owned(),
             ..DiscoveryRequest::default()
         };
-        let (alone, most) = read_in_pieces(&mut reader, &request);
-        assert!(most > 10_000, "{most}");
+        let (alone, max) = read_in_pieces(&mut reader, &request);
+        assert!(max > 10_000, "{max}");
         reader.join(&session);
         // Envoy's order is none that we know: a bit for each name.
         let reversed = names(500).into_iter().rev().collect();
@@ -159,8 +159,8 @@ mod tests {
                 resource_names,
                 ..request.clone()
             };
-            let (joined, most) = read_in_pieces(&mut reader, &request);
-            assert!(most < 200, "{most}");
+            let (joined, max) = read_in_pieces(&mut reader, &request);
+            assert!(max < 200, "{max}");
             assert_eq!((&*joined.version, &*joined.nonce), ("1", "7"));
             assert!(joined == alone && session.with_stream(|stream| stream.repeats(&joined)));
         }

@@ -23,7 +23,7 @@ use crate::{log, secrets};
 const SERVICE_ENTRIES: &str = "istio/networking/v1alpha3/serviceentries";
 
 /// Objects with findings that a document lists at most.
-const MOST: usize = 10_000;
+const MAX_OBJECTS: usize = 10_000;
 
 /// Builds the document without the resources. Thousands of refused objects take a while, so it is not for the event loop.
 pub(super) fn document(admin: &AdminState) -> Value {
@@ -78,10 +78,10 @@ fn served(engine: &GalleyEngine, current: &StateSnapshot) -> Value {
             })
         }));
     }
-    let refused: Vec<Value> = current.refused().take(MOST).map(refused).collect();
+    let refused: Vec<Value> = current.refused().take(MAX_OBJECTS).map(refused).collect();
     let warnings: Vec<Value> = current
         .warned()
-        .take(MOST)
+        .take(MAX_OBJECTS)
         .map(|one| {
             // A refused object has no effect to show.
             let kind = collections::any_kind_of(one.id.collection).filter(|_| one.is_accepted);

@@ -677,16 +677,16 @@ mod tests {
         later(1000).await;
         let mut snapshots = engine.snapshots();
         let watched = tokio::spawn(async move {
-            let mut least = usize::MAX;
+            let mut min = usize::MAX;
             while snapshots.changed().await.is_ok() {
                 let now = snapshots.borrow_and_update().default.clone();
                 let members = now.and_then(|now| now.get(SERVICES).map(|one| one.members().len()));
-                least = least.min(members.unwrap_or_default());
-                if least == 1 {
+                min = min.min(members.unwrap_or_default());
+                if min == 1 {
                     break;
                 }
             }
-            least
+            min
         });
         for port in 2..10 {
             engine.mesh(mesh(port)).await;

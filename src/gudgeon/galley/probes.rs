@@ -13,7 +13,7 @@ use crate::cli::GalleyFlags;
 use crate::file_writer::FileWriter;
 
 /// Intervals of zero are as short as this.
-const SHORTEST: Duration = Duration::from_millis(10);
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// One of the two probe files; disabled by an empty flag.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Probe {
     fn new(path: &Path, every: Duration) -> Option<Self> {
         (!path.as_os_str().is_empty()).then(|| Self {
             file: FileWriter::new(path.to_owned()),
-            every: every.max(SHORTEST),
+            every: every.max(MIN_INTERVAL),
             complained: false,
         })
     }

@@ -16,7 +16,7 @@ use super::address::Address;
 pub(crate) struct AddressLimit {
     /// `connection`.
     what: &'static str,
-    most: usize,
+    max: usize,
     connections: Mutex<HashMap<IpAddr, usize>>,
     refused: AtomicU64,
 }
@@ -29,10 +29,10 @@ pub(crate) struct AddressPermit {
 }
 
 impl AddressLimit {
-    pub(crate) fn new(what: &'static str, most: usize) -> Arc<Self> {
+    pub(crate) fn new(what: &'static str, max: usize) -> Arc<Self> {
         Arc::new(Self {
             what,
-            most,
+            max,
             connections: Mutex::default(),
             refused: AtomicU64::new(0),
         })
@@ -50,7 +50,7 @@ impl AddressLimit {
         if let Some(key) = key {
             let mut connections = self.connections();
             let count = connections.entry(key).or_default();
-            if *count >= self.most {
+            if *count >= self.max {
                 // The log line is written without the lock, which every accept of the port takes.
                 drop(connections);
                 self.refuse(address);
@@ -69,9 +69,9 @@ impl AddressLimit {
     fn refuse(&self, address: &Address) {
         let times = 1 + self.refused.fetch_add(1, Ordering::Relaxed);
         if should_log_repeat(times) {
-            let Self { what, most, .. } = self;
+            let Self { what, max, .. } = self;
             warn!(
-                "refused a {what} of {address}: its address has {most}{repeated}",
+                "refused a {what} of {address}: its address has {max}{repeated}",
                 repeated = api::times(times)
             );
         }

@@ -31,7 +31,7 @@ use crate::tls::{self, Secure};
 /// The timeout of a connection, up to the request. Chosen: the same as for an API server.
 const CONNECT: Duration = Duration::from_secs(10);
 /// The shortest time for one address of a name. Chosen: TCP sends a lost packet again after 1 s (RFC 6298).
-const SHORTEST_SHARE: Duration = Duration::from_millis(1500);
+const MIN_SHARE: Duration = Duration::from_millis(1500);
 /// The interval of pings, and the timeout of an answer: a silent peer is dialled again. Source: the defaults of `--keepaliveInterval`
 /// and `--keepaliveTimeout`.
 const PING: Duration = Duration::from_secs(30);
@@ -224,7 +224,7 @@ async fn connect_any<S, F: Future<Output = io::Result<S>>>(
     connect: impl Fn(SocketAddr) -> F,
 ) -> io::Result<S> {
     let count = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
-    let share = (CONNECT / 2 / count.max(1)).max(SHORTEST_SHARE);
+    let share = (CONNECT / 2 / count.max(1)).max(MIN_SHARE);
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
         match timeout(share, connect(*address)).await {

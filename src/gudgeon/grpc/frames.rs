@@ -92,10 +92,10 @@ struct MessageDeadline {
 
 impl MessageDeadline {
     /// Counts the bytes of an unfinished message; returns the deadline for its end.
-    fn has(&mut self, bytes: usize, most: usize) -> Result<Instant, Status> {
+    fn has(&mut self, bytes: usize, max: usize) -> Result<Instant, Status> {
         match &self.part {
-            Some(part) => part.grow(bytes, most)?,
-            None => self.part = PartialMessage::begin(self.peer.budget(), bytes, most)?,
+            Some(part) => part.grow(bytes, max)?,
+            None => self.part = PartialMessage::begin(self.peer.budget(), bytes, max)?,
         }
         // The deadline counts from the first byte, so that a byte now and then does not extend it.
         Ok(*self.since.get_or_insert_with(Instant::now) + MESSAGE)
@@ -197,7 +197,7 @@ where
 
     /// Reads another frame of a message that has begun, or its first. Its reader has `buffered` bytes of it.
     async fn fill_in_time(&mut self, buffered: usize) -> Result<(), Status> {
-        let most = PREFIX + self.bounds.bytes;
+        let max = PREFIX + self.bounds.bytes;
         let Self {
             body,
             buffer,
@@ -211,7 +211,7 @@ where
         let Some(deadline) = deadline.as_mut().filter(|_| has_begun) else {
             return fill(body, buffer, ended).await;
         };
-        let due = deadline.has(buffer.len() + buffered, most)?;
+        let due = deadline.has(buffer.len() + buffered, max)?;
         tokio::select! {
             // Bytes that have arrived count, even if the deadline passed or the eviction came meanwhile.
             biased;
@@ -420,8 +420,8 @@ mod tests {
         for round in 0..3 {
             let taken = timeout(Duration::from_secs(1), inbound.take_in());
             assert!(taken.await.is_err(), "the stream is not broken");
-            let most = AHEAD.div_ceil(message.len());
-            assert_eq!(inbound.body.1, most + 100 * round);
+            let max = AHEAD.div_ceil(message.len());
+            assert_eq!(inbound.body.1, max + 100 * round);
             assert!(inbound.buffer.capacity() <= 2 * AHEAD + (16 << 10));
             for _ in 0..100 {
                 let next = inbound.next::<DiscoveryRequest>().await.unwrap();

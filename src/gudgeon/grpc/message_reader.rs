@@ -66,12 +66,12 @@ impl<M: FromMessage> MessageReader for WholeMessages<M> {
 }
 
 /// Decodes a message of which no field has more values than these.
-pub(crate) fn read<M: FromMessage>(message: Bytes, most: usize) -> Result<M, Status> {
+pub(crate) fn read<M: FromMessage>(message: Bytes, max: usize) -> Result<M, Status> {
     let wrong = |cause: String| Status::invalid_argument(format!("cannot read a message: {cause}"));
     let values = most_values(message.clone()).map_err(|cause| wrong(cause.to_string()))?;
-    if values > most {
+    if values > max {
         return Err(Status::resource_exhausted(format!(
-            "cannot read a message with {values} values of one field: {most} are allowed"
+            "cannot read a message with {values} values of one field: {max} are allowed"
         )));
     }
     M::from_message(message).map_err(wrong)

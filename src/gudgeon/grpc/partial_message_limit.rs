@@ -90,14 +90,14 @@ impl PartialMessage {
     pub(super) fn begin(
         budget: &Arc<ConnectionBudget>,
         bytes: usize,
-        most: usize,
+        max: usize,
     ) -> Result<Option<Self>, Status> {
         if bytes <= FREE_BYTES {
             return Ok(None);
         }
         let (id, evicted) = {
             let mut state = budget.limit.state();
-            state.evict_for(budget, bytes, most)?;
+            state.evict_for(budget, bytes, max)?;
             let id = state.next;
             state.next += 1;
             state.bytes += bytes;
@@ -121,14 +121,14 @@ impl PartialMessage {
     ///
     /// # Errors
     /// The limit is reached, or the message was evicted.
-    pub(super) fn grow(&self, bytes: usize, most: usize) -> Result<(), Status> {
+    pub(super) fn grow(&self, bytes: usize, max: usize) -> Result<(), Status> {
         let mut state = self.budget.limit.state();
         let has = state.all.get(&self.id).map(|entry| entry.bytes);
         // An evicted message is not in the table, and its stream ends even before it sees the notification.
         let has = has.ok_or_else(evicted_status)?;
         let more = bytes.saturating_sub(has);
         if more > 0 {
-            state.evict_for(&self.budget, more, most)?;
+            state.evict_for(&self.budget, more, max)?;
             // `evict_for` evicts messages of other networks only, so this entry is still there.
             if let Some(entry) = state.all.get_mut(&self.id) {
                 entry.bytes += more;
@@ -155,19 +155,19 @@ impl PartialMessages {
         &mut self,
         budget: &Arc<ConnectionBudget>,
         more: usize,
-        most: usize,
+        max: usize,
     ) -> Result<(), Status> {
         let of_connection = self.all.values();
         let of_connection = of_connection.filter(|entry| Arc::ptr_eq(&entry.budget, budget));
         let has: usize = of_connection.map(|entry| entry.bytes).sum();
-        if has + more > most {
+        if has + more > max {
             return Err(Status::resource_exhausted(format!(
-                "cannot read messages of {} bytes at once: a connection may have {most}",
+                "cannot read messages of {} bytes at once: a connection may have {max}",
                 has + more
             )));
         }
         // A port whose messages may be longer than half of its bytes still has room for two.
-        while self.bytes + more > PORT_BYTES.max(2 * most) {
+        while self.bytes + more > PORT_BYTES.max(2 * max) {
             let shares = self.shares();
             let own = shares.get(&budget.network()).copied().unwrap_or_default();
             let largest = shares.into_iter().max_by_key(|(_, share)| *share);
@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    const MOST: usize = 4 << 20;
+    const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
     fn budget(limit: &Arc<PartialMessageLimit>, last: u8) -> Arc<ConnectionBudget> {
         let address = Address::Ip(([10, 0, 0, last], 1).into());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     fn begin(budget: &Arc<ConnectionBudget>, bytes: usize) -> Result<Option<PartialMessage>, Code> {
-        PartialMessage::begin(budget, bytes, MOST).map_err(|status| status.code())
+        PartialMessage::begin(budget, bytes, MAX_MESSAGE_BYTES).map_err(|status| status.code())
     }
 
     #[tokio::test(start_paused = true)]
@@ -237,23 +237,34 @@ mod tests {
         let limit = Arc::new(PartialMessageLimit::default());
         let one = budget(&limit, 1);
         assert!(begin(&one, FREE_BYTES).unwrap().is_none());
-        let half = begin(&one, MOST / 2).unwrap().unwrap();
-        half.grow(MOST - 5000, MOST).unwrap();
+        let half = begin(&one, MAX_MESSAGE_BYTES / 2).unwrap().unwrap();
+        half.grow(MAX_MESSAGE_BYTES - 5000, MAX_MESSAGE_BYTES)
+            .unwrap();
         assert_eq!(begin(&one, 5001).unwrap_err(), Code::ResourceExhausted);
-        assert!(half.grow(MOST + 1, MOST).is_err());
+        assert!(half.grow(MAX_MESSAGE_BYTES + 1, MAX_MESSAGE_BYTES).is_err());
         // Others of its address fill the port.
-        let others: Vec<_> = (1..PORT_BYTES / MOST)
-            .map(|_| begin(&budget(&limit, 1), MOST).unwrap().unwrap())
+        let others: Vec<_> = (1..PORT_BYTES / MAX_MESSAGE_BYTES)
+            .map(|_| {
+                begin(&budget(&limit, 1), MAX_MESSAGE_BYTES)
+                    .unwrap()
+                    .unwrap()
+            })
             .collect();
         assert_eq!(
-            begin(&budget(&limit, 1), MOST).unwrap_err(),
+            begin(&budget(&limit, 1), MAX_MESSAGE_BYTES).unwrap_err(),
             Code::ResourceExhausted
         );
         // An address with less takes from the one with the most, whose oldest message is evicted.
-        let last = begin(&budget(&limit, 2), MOST).unwrap().unwrap();
+        let last = begin(&budget(&limit, 2), MAX_MESSAGE_BYTES)
+            .unwrap()
+            .unwrap();
         timeout(Duration::ZERO, half.evicted()).await.unwrap();
-        assert!(half.grow(MOST, MOST).is_err());
-        assert!(others.iter().all(|one| one.grow(MOST, MOST).is_ok()));
+        assert!(half.grow(MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES).is_err());
+        assert!(
+            others
+                .iter()
+                .all(|one| one.grow(MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES).is_ok())
+        );
         drop((half, others, last));
         let state = limit.state();
         assert!(state.bytes == 0 && state.all.is_empty());

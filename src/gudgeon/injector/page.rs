@@ -63,19 +63,19 @@ fn hour(page: &mut String, content: &PageContent<'_>) {
     const HEIGHT: u64 = 100;
     const STEP: usize = 10;
     let hour = content.decisions.hour(content.now);
-    let most = hour
+    let max = hour
         .iter()
         .map(|minute| minute.iter().sum())
         .max()
         .unwrap_or(0);
     page.push_str("<h2>Decisions of the last hour, by minute</h2>");
-    if most == 0 {
+    if max == 0 {
         page.push_str("<p>None.</p>\n");
         return;
     }
     let _written = write!(
         page,
-        "<div class=\"axis\">up to {most} in a minute</div><svg viewBox=\"0 0 {} 112\" \
+        "<div class=\"axis\">up to {max} in a minute</div><svg viewBox=\"0 0 {} 112\" \
          preserveAspectRatio=\"none\" role=\"img\" aria-label=\"decisions by minute\"><line x1=\"0\" y1=\"100.5\" x2=\"{}\" \
          y2=\"100.5\" stroke=\"currentColor\" stroke-opacity=\".3\"/>",
         MINUTES * STEP,
@@ -93,7 +93,7 @@ fn hour(page: &mut String, content: &PageContent<'_>) {
                 continue;
             }
             // Even a single event must be visible.
-            let height = (count * HEIGHT / most).max(1).min(top);
+            let height = (count * HEIGHT / max).max(1).min(top);
             top -= height;
             let name = outcome.as_str();
             let _written = write!(

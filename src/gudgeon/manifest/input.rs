@@ -31,11 +31,11 @@ impl Input {
         Self::read_within(arguments, ALL_BYTES)
     }
 
-    pub(super) fn read_within(arguments: &[String], most: usize) -> Result<Vec<Self>, String> {
+    pub(super) fn read_within(arguments: &[String], max: usize) -> Result<Vec<Self>, String> {
         let mut inputs = Inputs {
             read: Vec::new(),
-            most,
-            room: most,
+            max,
+            room: max,
         };
         for argument in arguments {
             if argument == "-" {
@@ -58,7 +58,7 @@ impl Input {
 /// The inputs so far, and the bytes that are left.
 struct Inputs {
     read: Vec<Input>,
-    most: usize,
+    max: usize,
     room: usize,
 }
 
@@ -85,13 +85,13 @@ impl Inputs {
                 return Err(format!("cannot read {name}: it is no text"));
             }
             if bytes.len() > MAX_BYTES {
-                let most = MAX_BYTES >> 20;
-                return Err(format!("cannot read {name}: larger than {most} MiB"));
+                let max = MAX_BYTES >> 20;
+                return Err(format!("cannot read {name}: larger than {max} MiB"));
             }
             if bytes.len() > self.room {
-                let most = self.most >> 20;
+                let max = self.max >> 20;
                 return Err(format!(
-                    "cannot read {name}: all inputs together are larger than {most} MiB"
+                    "cannot read {name}: all inputs together are larger than {max} MiB"
                 ));
             }
             if chunk.is_empty() {
@@ -137,7 +137,7 @@ mod tests {
     fn an_endless_input_is_refused() {
         let mut inputs = Inputs {
             read: Vec::new(),
-            most: ALL_BYTES,
+            max: ALL_BYTES,
             room: ALL_BYTES,
         };
         let endless = inputs.add("yes".to_owned(), std::io::repeat(b'y'));

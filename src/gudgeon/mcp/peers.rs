@@ -152,16 +152,16 @@ impl Peers {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a stream, if there are fewer than `most`.
+    /// Adds a stream, if there are fewer than `max`.
     pub(super) fn join(
         self: &Arc<Self>,
         peer: &Peer,
         direction: Direction,
         source: Source,
-        most: usize,
+        max: usize,
     ) -> Option<PeerRegistration> {
         let mut streams = self.streams();
-        if streams.len() >= most {
+        if streams.len() >= max {
             return None;
         }
         let leaf = peer.leaf.as_ref();

@@ -182,17 +182,14 @@ impl<'a> StreamProtocol for SourceProtocol<'a> {
 /// Returns the line about a response that is longer than sinks accept by default.
 fn oversized_line(response: &Response, bytes: usize) -> String {
     let collection = &response.collection;
-    let most = format!("more than the {PART_BYTES} that sinks accept by default");
+    let max = format!("more than the {PART_BYTES} that sinks accept by default");
     match response.resources.members() {
         // Of an incremental response no other one is as long.
         [one] if response.incremental => {
-            format!(
-                "{} of {collection} alone is {bytes} bytes, {most}",
-                one.name
-            )
+            format!("{} of {collection} alone is {bytes} bytes, {max}", one.name)
         }
         all => format!(
-            "a full response has all {} of {collection}, {bytes} bytes, {most}; incremental ones, which the sink did not request, \
+            "a full response has all {} of {collection}, {bytes} bytes, {max}; incremental ones, which the sink did not request, \
              are split",
             api::counted(all.len(), "resource")
         ),

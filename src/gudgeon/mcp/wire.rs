@@ -113,7 +113,7 @@ mod tests {
             (0..count).map(|name| (name, length)).collect()
         };
         let long = vec![(0, 10), (1, 40_000), (2, 10), (3, 20_000), (4, 20_000)];
-        for (resources, most) in [
+        for (resources, max) in [
             (of(0, 0), 1),
             (of(3, 100), 1),
             (of(1000, 100), 20),
@@ -121,7 +121,7 @@ mod tests {
         ] {
             let [one, other] = sent(&resources);
             assert_eq!(one.concat(), other.concat());
-            assert!(one.len() <= most, "{} pieces", one.len());
+            assert!(one.len() <= max, "{} pieces", one.len());
             let bytes = one.concat();
             assert_eq!(bytes[..5], prefix(bytes.len() - 5));
             let read = Resources::decode(&bytes[5..]).unwrap();

@@ -32,18 +32,14 @@ impl From<Rejected> for UnreadBody {
     }
 }
 
-/// Reads a body of at most `most` bytes; its permit grows with it.
-pub(crate) async fn read(
-    permit: &Permit,
-    body: Incoming,
-    most: usize,
-) -> Result<Bytes, UnreadBody> {
+/// Reads a body of at most `max` bytes; its permit grows with it.
+pub(crate) async fn read(permit: &Permit, body: Incoming, max: usize) -> Result<Bytes, UnreadBody> {
     let declared = body.size_hint().exact();
-    if declared.is_some_and(|bytes| bytes > most as u64) {
+    if declared.is_some_and(|bytes| bytes > max as u64) {
         return Err(UnreadBody::TooLarge);
     }
     let expected = declared.and_then(|bytes| usize::try_from(bytes).ok());
-    let whole = tokio::time::timeout(BODY, take(permit, body, expected.unwrap_or(most), most));
+    let whole = tokio::time::timeout(BODY, take(permit, body, expected.unwrap_or(max), max));
     let all = tokio::select! {
         // A body that has become whole is not refused; `begin` fails if its permit is gone.
         biased;
@@ -58,7 +54,7 @@ async fn take(
     permit: &Permit,
     mut body: Incoming,
     expected: usize,
-    most: usize,
+    max: usize,
 ) -> Result<Bytes, UnreadBody> {
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -69,7 +65,7 @@ async fn take(
             continue;
         };
         let length = all.len() + data.len();
-        if length > most {
+        if length > max {
             return Err(UnreadBody::TooLarge);
         }
         if length > all.capacity() {

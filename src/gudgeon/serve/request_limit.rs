@@ -27,7 +27,7 @@ pub(super) const STEP: usize = 4 << 10;
 const MUCH: usize = 4;
 
 /// The longest wait for a permit. Chosen: less than half of the five seconds of the shipped `timeoutSeconds`.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 /// Requests that wait at most. Chosen: as many as the streams of two API servers.
 const MAX_WAITING: usize = 256;
 /// The time in which no request behind that one is admitted. Chosen: far more than reviews take, and an eighth of the wait: a large
@@ -187,7 +187,7 @@ impl RequestLimit {
         };
         // The network may hold less than those that wait, or the request may overtake one.
         self.admit();
-        let deadline = Instant::now() + LONGEST_WAIT;
+        let deadline = Instant::now() + MAX_WAIT;
         while Instant::now() < deadline {
             // A holder becomes stale by time alone, which wakes nobody.
             let late = tokio::time::timeout(STALE, &mut slot.permit);
@@ -854,11 +854,11 @@ mod tests {
         assert_eq!(begun.elapsed(), Duration::ZERO);
         let late = request_limit.acquire_in_turn(&other, 1).await;
         assert_eq!(late.unwrap_err(), Rejected::Full);
-        assert!((LONGEST_WAIT..LONGEST_WAIT + STALE).contains(&begun.elapsed()));
+        assert!((MAX_WAIT..MAX_WAIT + STALE).contains(&begun.elapsed()));
         // Another that has stalled gives way, which is seen without an event.
         working.begin(RequestProgress::Reading).unwrap();
         request_limit.acquire_in_turn(&other, 1).await.unwrap();
-        assert!(begun.elapsed() < LONGEST_WAIT + 2 * STALE);
+        assert!(begun.elapsed() < MAX_WAIT + 2 * STALE);
         assert!(happens(working.evicted()).await);
     }
 

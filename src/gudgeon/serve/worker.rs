@@ -83,7 +83,7 @@ struct TurnQueue(Arc<Mutex<Queue>>);
 
 #[derive(Debug)]
 struct Queue {
-    most: usize,
+    max: usize,
     is_busy: bool,
     next: u64,
     waiting: BTreeMap<u64, WaitingJob>,
@@ -129,9 +129,9 @@ impl Drop for WorkerTurn {
 }
 
 impl TurnQueue {
-    fn new(most: usize) -> Self {
+    fn new(max: usize) -> Self {
         Self(Arc::new(Mutex::new(Queue {
-            most,
+            max,
             is_busy: false,
             next: 0,
             waiting: BTreeMap::new(),
@@ -194,7 +194,7 @@ impl Queue {
                 *counts.entry(waits.owner).or_default() += 1;
             }
         }
-        if counts.values().sum::<usize>() >= self.most {
+        if counts.values().sum::<usize>() >= self.max {
             let own = counts.get(&owner).copied().unwrap_or_default();
             let largest = counts.into_iter().max_by_key(|(_, count)| *count);
             // The newcomer's flow will have one more: only a flow with more than that gives way.

@@ -234,7 +234,7 @@ mod tests {
     #[derive(Default)]
     struct Role {
         rendering: AtomicUsize,
-        most: AtomicUsize,
+        max: AtomicUsize,
     }
 
     impl Inspect for Role {
@@ -248,7 +248,7 @@ mod tests {
 
         fn metrics(&self, _: ExpositionFormat) -> String {
             let now = self.rendering.fetch_add(1, Ordering::SeqCst) + 1;
-            self.most.fetch_max(now, Ordering::SeqCst);
+            self.max.fetch_max(now, Ordering::SeqCst);
             // Time for another rendering to overlap, if it can.
             let begun = Instant::now();
             while self.rendering.load(Ordering::SeqCst) < 2
@@ -337,6 +337,6 @@ mod tests {
         for answer in all.join_all().await {
             assert_eq!(answer.unwrap().status(), StatusCode::OK);
         }
-        assert_eq!(role.most.load(Ordering::SeqCst), 1);
+        assert_eq!(role.max.load(Ordering::SeqCst), 1);
     }
 }

@@ -21,7 +21,7 @@ const EXPIRES_SOON: Duration = Duration::from_secs(24 * 3600);
 /// The longest interval of checks, since the clock may be set.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3600);
 /// Files that are known: those that flags and sources name.
-const MOST: usize = 256;
+const MAX_FILES: usize = 256;
 
 /// By the files that they are loaded from.
 static LOADED: Mutex<Loaded> = Mutex::new(Loaded(BTreeMap::new()));
@@ -59,7 +59,7 @@ impl Loaded {
     /// The report of a file that was loaded.
     fn put(&mut self, path: &Path, end: SystemTime, now: SystemTime) -> Option<String> {
         let standing = ExpiryState::of(end, now);
-        if self.0.len() >= MOST && !self.0.contains_key(path) {
+        if self.0.len() >= MAX_FILES && !self.0.contains_key(path) {
             self.0.pop_first();
         }
         let before = self.0.insert(path.to_owned(), (end, standing));
@@ -201,9 +201,9 @@ mod tests {
     fn files_that_are_known_have_a_bound() {
         let now = UNIX_EPOCH + Duration::from_secs(2_000_000_000);
         let mut all = Loaded(BTreeMap::new());
-        for at in 0..MOST * 2 {
+        for at in 0..MAX_FILES * 2 {
             all.put(Path::new(&format!("/{at}")), now, now);
         }
-        assert_eq!(all.0.len(), MOST);
+        assert_eq!(all.0.len(), MAX_FILES);
     }
 }

@@ -32,7 +32,7 @@ const SKEW: Duration = Duration::from_secs(24 * 3600);
 /// The longest interval of steps. Chosen: less than API servers wait for a webhook, since a clock that is set may end every certificate.
 const STEP_INTERVAL: Duration = Duration::from_secs(5);
 /// Certificates count in seconds, and a third of one is needed.
-const SHORTEST: Duration = Duration::from_secs(3);
+const MIN_LIFETIME: Duration = Duration::from_secs(3);
 
 /// The names that the leaf is valid for.
 #[derive(Clone, Debug)]
@@ -143,8 +143,8 @@ impl Authority {
     /// # Errors
     /// The lifetime is too short, or there are no random numbers.
     pub(crate) fn new(names: LeafNames, life: Duration, now: SystemTime) -> Result<Self, String> {
-        if life < SHORTEST {
-            return Err(format!("want at least {} s", SHORTEST.as_secs()));
+        if life < MIN_LIFETIME {
+            return Err(format!("want at least {} s", MIN_LIFETIME.as_secs()));
         }
         let new_key: NewKey = key;
         let current = Ca::new(new_key()?, life, now)?;

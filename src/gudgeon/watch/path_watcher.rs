@@ -71,12 +71,12 @@ impl PathWatcher {
     }
 
     /// Waits until nothing has changed for a while, or for long enough.
-    async fn debounce(&mut self, DebounceOptions { quiet, max: most }: DebounceOptions) {
+    async fn debounce(&mut self, DebounceOptions { quiet, max }: DebounceOptions) {
         let begun = Instant::now();
         let mut burst = Burst::new(Duration::ZERO);
         loop {
             tokio::select! {
-                () = sleep_until(begun + burst.deadline(quiet, most)) => return,
+                () = sleep_until(begun + burst.deadline(quiet, max)) => return,
                 () = self.changed() => burst.add(begun.elapsed()),
             }
         }

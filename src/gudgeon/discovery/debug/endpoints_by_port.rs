@@ -20,10 +20,10 @@ impl<'a> EndpointsByPort<'a> {
     }
 
     /// The number of endpoints, and the first names of their ports.
-    pub(super) fn names(&self, most: usize) -> (usize, Vec<&'a str>) {
+    pub(super) fn names(&self, max: usize) -> (usize, Vec<&'a str>) {
         let count = self.0.values().map(Vec::len).sum();
         let names: BTreeSet<&str> = self.0.keys().copied().collect();
-        (count, names.into_iter().take(most).collect())
+        (count, names.into_iter().take(max).collect())
     }
 
     pub(super) fn of(&self, port: &Port) -> impl Iterator<Item = (&'a ClusterId, &'a Endpoint)> {

@@ -10,7 +10,7 @@ use xds::view::Type;
 use crate::discovery::hub::Hub;
 
 /// Maximum number of NACKs shown for one object, since proxies choose the messages.
-const MOST: usize = 3;
+const MAX_SHOWN: usize = 3;
 
 /// Different messages of NACKs that are counted for one object: clients choose the messages, and how many streams they have.
 const MAX_MESSAGES: usize = 64;
@@ -87,7 +87,7 @@ impl Nacks {
 
 impl ObjectNacks {
     fn lines(&self) -> Vec<String> {
-        let first = self.by_message.iter().take(MOST);
+        let first = self.by_message.iter().take(MAX_SHOWN);
         let mut lines: Vec<_> = first
             .map(|((kind, message, is_named), streams)| {
                 let streams = api::counted(*streams, "stream");
@@ -98,7 +98,7 @@ impl ObjectNacks {
                 format!("{streams} refused {}{part}: {message}", kind.as_str())
             })
             .collect();
-        let more = self.by_message.len().saturating_sub(MOST) + self.others;
+        let more = self.by_message.len().saturating_sub(MAX_SHOWN) + self.others;
         if more > 0 {
             lines.push(format!("and {more} other refusals"));
         }
@@ -157,8 +157,8 @@ mod tests {
         );
         let messages = of(&nacks, "b");
         assert_eq!(
-            (messages.len(), &*messages[MOST]),
-            (MOST + 1, "and 9997 other refusals")
+            (messages.len(), &*messages[MAX_SHOWN]),
+            (MAX_SHOWN + 1, "and 9997 other refusals")
         );
         assert!(messages.iter().all(|message| message.len() < 400));
         let counts = nacks.0.values().map(|of_object| of_object.by_message.len());

@@ -14,7 +14,7 @@ use xds::view::Type;
 
 use super::clusters::{messages, objects};
 use super::endpoints_by_port::EndpointsByPort;
-use super::streams::{MOST_RULES, sorted};
+use super::streams::{MAX_RULES, sorted};
 use super::unserved::Unserved;
 use crate::cli::VERSION;
 use crate::discovery::hub::Hub;
@@ -206,7 +206,7 @@ fn proxy(page: &mut String, hub: &Hub, session: &Session) {
             };
             page.push_str(&cell);
             if let Some(nack) = stream.status(kind).and_then(|status| status.nack) {
-                let made = match stream.nacked_rules_text(kind, MOST_RULES) {
+                let made = match stream.nacked_rules_text(kind, MAX_RULES) {
                     made if made.is_empty() => made,
                     made => format!("({made}) "),
                 };

@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 /// Messages within each other.
-const DEEPEST: usize = 100;
+const MAX_DEPTH: usize = 100;
 
 /// A message of that name.
 pub(super) fn printed(
@@ -32,7 +32,7 @@ fn message(
     bytes: &[u8],
     depth: usize,
 ) -> Result<Value, String> {
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return Err(DecodeError::Deep.to_string());
     }
     if let Some(short) = name.strip_prefix("google.protobuf.")

@@ -13,7 +13,7 @@ use crate::discovery::session::Session;
 use crate::log;
 
 /// Maximum number of rules listed beside a NACK.
-pub(crate) const MOST_RULES: usize = 20;
+pub(crate) const MAX_RULES: usize = 20;
 
 /// The name of a type in this document.
 const fn type_name(kind: Type) -> &'static str {
@@ -81,7 +81,7 @@ fn row(hub: &Hub, session: &Session) -> Value {
                 put("endpoint_percent", stream.endpoint_percent().into());
             }
             if let Some(nack) = status.nack {
-                let rules = stream.nacked_rules(kind).into_iter().take(MOST_RULES);
+                let rules = stream.nacked_rules(kind).into_iter().take(MAX_RULES);
                 let rules: Vec<_> = rules.map(|rule| rule.to_string()).collect();
                 let error = json!({
                     "version": nack.version.to_string(),
@@ -161,16 +161,16 @@ mod tests {
     use crate::grpc::Address;
 
     /// The longest text but for a proxy's id.
-    fn lengths(value: &Value, most: &mut usize) {
+    fn lengths(value: &Value, max: &mut usize) {
         match value {
-            Value::String(text) => *most = text.len().max(*most),
-            Value::Array(items) => items.iter().for_each(|item| lengths(item, most)),
+            Value::String(text) => *max = text.len().max(*max),
+            Value::Array(items) => items.iter().for_each(|item| lengths(item, max)),
             Value::Object(fields) => fields.iter().for_each(|(name, value)| {
                 if name == "proxy" {
                     return;
                 }
-                *most = name.len().max(*most);
-                lengths(value, most);
+                *max = name.len().max(*max);
+                lengths(value, max);
             }),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
@@ -203,12 +203,12 @@ mod tests {
         let nack = &pages[0][0]["errors"]["endpoint"]["message"];
         assert_eq!(nack.as_str().map(str::len), Some(256));
         for value in &pages {
-            let mut most = 0;
-            lengths(value, &mut most);
+            let mut max = 0;
+            lengths(value, &mut max);
             let row = &value[0]["proxy"];
             assert_eq!(row.as_str(), Some(&*session.node.id));
             // A connection's number stands behind its id.
-            assert!((200..=258).contains(&most), "{most}: {value}");
+            assert!((200..=258).contains(&max), "{max}: {value}");
         }
     }
 }

@@ -16,7 +16,7 @@ type Policies = Arc<Objects<PeerAuthentication>>;
 
 /// Sets of policies that are remembered. Chosen: whoever changes them more often has proxies that have heard of none of those
 /// before.
-const MOST: usize = 8;
+const MAX_EARLIER: usize = 8;
 
 /// The current ones, and those that some proxies may still go by.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl PeerAuthenticationHistory {
             // Policies that come back go to the end, so that deadlines ascend and `deadline` reads the first.
             self.earlier.retain(|(one, _)| !is_same(one, &before));
             self.earlier.push_back((before, now + GRACE));
-            let more = self.earlier.len().saturating_sub(MOST);
+            let more = self.earlier.len().saturating_sub(MAX_EARLIER);
             self.earlier.drain(..more);
         }
         let all = self.earlier.iter().map(|(one, _)| one);
@@ -112,7 +112,7 @@ mod tests {
         for turn in 0..100 {
             let name = format!("p{turn}");
             let earlier = peers.earlier(&policies(&[&name]), second(0));
-            assert!(earlier.len() <= MOST);
+            assert!(earlier.len() <= MAX_EARLIER);
         }
     }
 }

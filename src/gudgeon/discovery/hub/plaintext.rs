@@ -19,7 +19,7 @@ use crate::serve::is_local;
 /// An address is remembered for so long when its proxy's stream has ended: the proxy serves on without it, and comes back.
 const LINGER: Duration = Duration::from_secs(600);
 /// Addresses that are known; later ones are served as their labels say.
-const MOST: usize = 20_000;
+const MAX_ADDRESSES: usize = 20_000;
 
 /// Streams of proxies at one address.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Plaintext {
                     streams.with += 1;
                 }
                 self.reconcile(*address);
-            } else if self.addresses.len() < MOST || self.addresses.contains_key(address) {
+            } else if self.addresses.len() < MAX_ADDRESSES || self.addresses.contains_key(address) {
                 let streams = self.addresses.entry(*address);
                 let streams = streams.or_insert_with(|| AddressStreams {
                     since: number,
@@ -318,6 +318,6 @@ mod tests {
             let address = [IpAddr::V4(number.into())];
             all.join(number.into(), &address, false);
         }
-        assert_eq!(all.addresses.len(), MOST);
+        assert_eq!(all.addresses.len(), MAX_ADDRESSES);
     }
 }

@@ -29,13 +29,13 @@ use super::response_budget::{BudgetedConnection, ResponseBudget};
 use super::ssrf_guard;
 
 /// Bytes of an answer. Chosen: a hundred keys come to a tenth of it.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// Bytes of the document of an issuer that says where its keys are. Chosen: documents have a few kilobytes.
-const MOST_DOCUMENT_BYTES: usize = 64 << 10;
+const MAX_DOCUMENT_BYTES: usize = 64 << 10;
 /// Bytes of its head, with the interim responses before it.
 const HEAD_BYTES: usize = 64 << 10;
 /// Addresses of one name that are tried.
-const MOST_TRIES: usize = 4;
+const MAX_TRIES: usize = 4;
 /// Names that are looked up at once: each takes a thread until the system gives up.
 const LOOKUPS: usize = 8;
 /// Roots are read again after this time, since a mounted file may change.
@@ -110,7 +110,7 @@ impl fmt::Display for FetchError {
                 write!(to, "the response is {status}; redirects are not followed")
             }
             Self::Status(status) => write!(to, "the response is {status}"),
-            Self::TooLong(most) => write!(to, "the response exceeds {most} bytes"),
+            Self::TooLong(max) => write!(to, "the response exceeds {max} bytes"),
             Self::Answer(cause) => write!(to, "cannot read the response: {cause}"),
             Self::Document => to.write_str("the issuer's document names no jwks_uri"),
             Self::Keys(why) => write!(to, "cannot use the response: {why}"),
@@ -167,13 +167,13 @@ impl Fetcher {
     ) -> Result<KeySet, FetchError> {
         let fetched = async {
             let text = match source {
-                JwksSource::Set(url) => self.get(url, forbidden, (limit, MOST_BYTES)).await?,
+                JwksSource::Set(url) => self.get(url, forbidden, (limit, MAX_BYTES)).await?,
                 JwksSource::Discovery(url) => {
                     let document = self
-                        .get(url, forbidden, (limit, MOST_DOCUMENT_BYTES))
+                        .get(url, forbidden, (limit, MAX_DOCUMENT_BYTES))
                         .await?;
                     let url = jwks_uri(&document).ok_or(FetchError::Document)?;
-                    self.get(&url, forbidden, (limit, MOST_BYTES)).await?
+                    self.get(&url, forbidden, (limit, MAX_BYTES)).await?
                 }
             };
             // Some milliseconds, where the loop may stop for 20.
@@ -191,7 +191,7 @@ impl Fetcher {
         &self,
         url: &str,
         forbidden: &Forbidden,
-        (limit, most): (Duration, usize),
+        (limit, max): (Duration, usize),
     ) -> Result<String, FetchError> {
         let uri: Uri = url.parse().map_err(|_| FetchError::Url)?;
         let is_secure = match uri.scheme_str() {
@@ -218,7 +218,7 @@ impl Fetcher {
         let mut authority = uri.authority().ok_or(FetchError::Url)?.as_str();
         authority = authority.rsplit('@').next().unwrap_or(authority);
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        send_request(stream, authority, path, most).await
+        send_request(stream, authority, path, max).await
     }
 
     /// Connects to an address that was checked itself: the name is not resolved again after the check.
@@ -237,7 +237,7 @@ impl Fetcher {
         }
         let (mut refused, mut tries) = (None, Vec::new());
         // An absolute name keeps its last dot: without it the resolver would try the system's search domains first.
-        for to in self.lookup(host, port).await?.into_iter().take(MOST_TRIES) {
+        for to in self.lookup(host, port).await?.into_iter().take(MAX_TRIES) {
             match ssrf_guard::forbidden_reason(to.ip(), &self.allowed, &servers) {
                 Some(what) => refused = Some(FetchError::Address(to.ip(), what)),
                 None => tries.push(to),
@@ -335,12 +335,12 @@ async fn send_request(
     stream: impl IssuerConnection + 'static,
     authority: &str,
     path: &str,
-    most: usize,
+    max: usize,
 ) -> Result<String, FetchError> {
     let budget = ResponseBudget::new(HEAD_BYTES);
-    let failed = |error: &dyn std::error::Error, most| {
+    let failed = |error: &dyn std::error::Error, max| {
         if budget.is_spent() {
-            FetchError::TooLong(most)
+            FetchError::TooLong(max)
         } else {
             FetchError::Answer(error.to_string())
         }
@@ -372,13 +372,13 @@ async fn send_request(
         return Err(FetchError::Status(answer.status()));
     }
     // As much again for the sizes of chunks.
-    budget.add(2 * most);
-    let body = Limited::new(answer.into_body(), most).collect().await;
+    budget.add(2 * max);
+    let body = Limited::new(answer.into_body(), max).collect().await;
     let body = body.map_err(|error| {
         if error.is::<LengthLimitError>() {
-            FetchError::TooLong(most)
+            FetchError::TooLong(max)
         } else {
-            failed(error.as_ref(), most)
+            failed(error.as_ref(), max)
         }
     })?;
     String::from_utf8(body.to_bytes().into()).map_err(|error| FetchError::Answer(error.to_string()))
@@ -441,11 +441,11 @@ mod tests {
     /// hyper skips interim heads in a loop, for as long as they come.
     #[tokio::test]
     async fn endless_interim_heads_and_endless_chunk_sizes_end_the_response() {
-        for (first, then, most, error) in [
+        for (first, then, max, error) in [
             (
                 "",
                 "HTTP/1.1 103 Early Hints\r\n\r\n",
-                MOST_BYTES,
+                MAX_BYTES,
                 HEAD_BYTES,
             ),
             (
@@ -467,7 +467,7 @@ mod tests {
                 }
                 count
             };
-            let asked = send_request(near, "issuer", "/", most);
+            let asked = send_request(near, "issuer", "/", max);
             let both = async { tokio::join!(asked, wrote) };
             let (answer, count) = timeout(Duration::from_secs(60), both).await.unwrap();
             assert_eq!(answer, Err(FetchError::TooLong(error)), "{then}");

@@ -28,8 +28,8 @@ use self::schedule::Schedule;
 use crate::log_rate_limiter::LogRateLimiter;
 
 /// Sets that are fetched: the first ones of each namespace, and of all by namespace. Chosen: a mesh has a few issuers.
-const MOST_OF_NAMESPACE: usize = 50;
-const MOST: usize = 1000;
+const MAX_PER_NAMESPACE: usize = 50;
+const MAX_KEY_SETS: usize = 1000;
 
 /// A JWKS location that a policy uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use api::model::Objects;
 use api::networking::DiscoveryKind as _;
 use api::security::{JwksSource, RequestAuthentication};
 
-use super::{Jwks, MOST, MOST_OF_NAMESPACE, WantedKeys};
+use super::{Jwks, MAX_KEY_SETS, MAX_PER_NAMESPACE, WantedKeys};
 
 /// The timeout of one fetch, unless the rule sets another. Source: the default of `jwtRules[].timeout` in Istio's API.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,8 +48,8 @@ pub(in crate::discovery) fn wanted_keys(policies: &Objects<RequestAuthentication
             // A namespace pays for a source once, however many of its rules want it.
             if !known.is_some_and(|one| one.timeouts.contains_key(namespace)) {
                 let count = of_namespace.entry(namespace.clone()).or_default();
-                let is_beyond = known.is_none() && all.wanted.len() >= MOST;
-                if *count >= MOST_OF_NAMESPACE || is_beyond {
+                let is_beyond = known.is_none() && all.wanted.len() >= MAX_KEY_SETS;
+                if *count >= MAX_PER_NAMESPACE || is_beyond {
                     beyond.push((source, by));
                     continue;
                 }
@@ -115,10 +115,10 @@ mod tests {
     fn each_namespace_wants_a_place_with_a_timeout_of_its_own() {
         let url = |at: usize| format!("https://{at}/keys");
         // One that has as many as it may gets what others fetch.
-        let many = (0..=MOST_OF_NAMESPACE + 1).map(|at| (url(at), 900));
-        let own = vec![(url(0), 1), (url(0), 3), (url(MOST_OF_NAMESPACE), 0)];
+        let many = (0..=MAX_PER_NAMESPACE + 1).map(|at| (url(at), 900));
+        let own = vec![(url(0), 1), (url(0), 3), (url(MAX_PER_NAMESPACE), 0)];
         let all = wanted_keys(&policies(&[("a", many.collect()), ("v", own)]));
-        assert_eq!(all.wanted.len(), MOST_OF_NAMESPACE + 1);
+        assert_eq!(all.wanted.len(), MAX_PER_NAMESPACE + 1);
         let of = |at: usize| {
             let one = &all.wanted[&JwksSource::Set(url(at).into())];
             let timeouts = one.timeouts.iter();
@@ -127,12 +127,12 @@ mod tests {
         };
         assert_eq!(of(0), (vec![("a", 60), ("v", 3)], 3));
         assert_eq!(of(1), (vec![("a", 60)], 1));
-        assert_eq!(of(MOST_OF_NAMESPACE), (vec![("v", 5)], 2));
+        assert_eq!(of(MAX_PER_NAMESPACE), (vec![("v", 5)], 2));
         let left_out: Vec<_> = all
             .left_out
             .iter()
             .map(|(of, _, at)| (&**of, *at))
             .collect();
-        assert_eq!(left_out, [("a", MOST_OF_NAMESPACE + 1)]);
+        assert_eq!(left_out, [("a", MAX_PER_NAMESPACE + 1)]);
     }
 }

@@ -9,7 +9,7 @@ use api::backoff::Bounds;
 use api::security::{JwksSource, KeySet};
 
 use super::fetch::FetchError;
-use super::{MOST, MOST_OF_NAMESPACE, Row, RuleOf, WantedJwksSource, WantedKeys, origin};
+use super::{MAX_KEY_SETS, MAX_PER_NAMESPACE, Row, RuleOf, WantedJwksSource, WantedKeys, origin};
 
 /// Fetches at once: an answer may be a megabyte.
 const AT_ONCE: usize = 16;
@@ -371,8 +371,8 @@ impl Schedule {
         for (namespace, name, at) in &self.left_out {
             let of = notes.entry((namespace.clone(), name.clone())).or_default();
             of.push(format!(
-                "spec.jwtRules[{at}]: tokens are refused: keys are fetched from {MOST_OF_NAMESPACE} places for a namespace, and \
-                 from {MOST} in all"
+                "spec.jwtRules[{at}]: tokens are refused: keys are fetched from {MAX_PER_NAMESPACE} places for a namespace, and \
+                 from {MAX_KEY_SETS} in all"
             ));
         }
         for entry in self.entries.values() {

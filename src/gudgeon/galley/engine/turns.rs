@@ -19,7 +19,7 @@ pub(in crate::galley) const TURN: Duration = Duration::from_millis(20);
 const REMEMBERED: usize = 200;
 
 /// Log lines about generated objects at most.
-const MOST_LINES: usize = 100;
+const MAX_LINES: usize = 100;
 
 /// The time of the next turn of [`GalleyEngine::run`].
 pub(super) enum Next {
@@ -141,7 +141,7 @@ fn log_findings(state: &mut EngineState) {
     let origins = &state.report.ingresses;
     let refused = processing.refused(origins).map(|one| one.line());
     let warned = processing.warned(origins).map(|one| one.line());
-    let lines: BTreeMap<_, _> = refused.chain(warned).take(MOST_LINES).collect();
+    let lines: BTreeMap<_, _> = refused.chain(warned).take(MAX_LINES).collect();
     let is_new = |fault: &String| !state.logged.contains_key(fault);
     for (_, line) in lines.iter().filter(|(fault, _)| is_new(fault)) {
         warn!("{}", redact_text(line));

@@ -45,9 +45,9 @@ async fn changes_without_end_are_pushed_after_ten_seconds_and_endpoints_after_on
     };
     assert_eq!((&**first, &**second), (EDS, CDS));
     // Endpoints do not wait for the ten seconds of the others.
-    let (least, most) = (Duration::from_secs(1), Duration::from_secs(9));
-    assert!((least..most).contains(endpoints), "{responses:?}");
-    assert!(*services >= most, "{responses:?}");
+    let (min, max) = (Duration::from_secs(1), Duration::from_secs(9));
+    assert!((min..max).contains(endpoints), "{responses:?}");
+    assert!(*services >= max, "{responses:?}");
 }
 
 #[tokio::test]
@@ -68,8 +68,8 @@ async fn endpoints_without_end_are_pushed_after_a_second() {
     };
     assert_eq!(response.type_url, EDS);
     let took = begun.elapsed();
-    let (least, most) = (Duration::from_millis(900), Duration::from_secs(9));
-    assert!((least..most).contains(&took), "{took:?}");
+    let (min, max) = (Duration::from_millis(900), Duration::from_secs(9));
+    assert!((min..max).contains(&took), "{took:?}");
 }
 
 /// Reads until the other side has closed; what came. A client that only reads answers no ping.

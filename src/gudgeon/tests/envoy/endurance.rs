@@ -120,8 +120,8 @@ fn a_hundred_changes_a_minute_with_hot_restarts_lose_no_request() {
     });
     in_sync(&discovery, &proxy.name);
     let answered: usize = loads.into_iter().map(Load::end).sum();
-    let least = usize::try_from(seconds * 60).unwrap();
-    assert!(answered > least, "{answered} requests in {seconds} s");
+    let min = usize::try_from(seconds * 60).unwrap();
+    assert!(answered > min, "{answered} requests in {seconds} s");
     assert!(
         turn + 2 >= usize::try_from(seconds * 100 / 60).unwrap(),
         "{turn} changes"

@@ -541,7 +541,7 @@ fn http2_passes_mutual_tls_beside_a_websocket() {
 
 fn upgraded(network: &Network) {
     const ADDRESS: &str = "10.96.0.10";
-    const MOST: usize = 8;
+    const REQUESTS: usize = 8;
     let (web, _) = applications(network);
     let place = Place::new();
     let volume = place.path("certs").join("web");
@@ -568,9 +568,9 @@ fn upgraded(network: &Network) {
         stream.set_read_timeout(Some(crate::place::SOON)).unwrap();
         std::thread::spawn(move || crate::place::exchange(&mut stream, "GET", "/held", "web"))
     };
-    let requests: Vec<_> = (0..MOST).map(|_| spawn_held_request(to())).collect();
+    let requests: Vec<_> = (0..REQUESTS).map(|_| spawn_held_request(to())).collect();
     let heads = until("all requests", || {
-        Some(web.seen.held_requests()).filter(|heads| heads.len() == MOST)
+        Some(web.seen.held_requests()).filter(|heads| heads.len() == REQUESTS)
     });
     // They share connections.
     let clusters = proxy.ask("/clusters");
@@ -581,8 +581,8 @@ fn upgraded(network: &Network) {
         let counts = lines.filter_map(|line| line.split_once(what)?.1.parse::<usize>().ok());
         counts.sum::<usize>()
     };
-    assert_eq!(of("::rq_active::"), MOST, "{clusters}");
-    assert!((1..MOST).contains(&of("::cx_active::")), "{clusters}");
+    assert_eq!(of("::rq_active::"), REQUESTS, "{clusters}");
+    assert!((1..REQUESTS).contains(&of("::cx_active::")), "{clusters}");
     // The application speaks HTTP/1.1, and is told who asks.
     for head in heads {
         let head = head.to_ascii_lowercase();
@@ -591,7 +591,7 @@ fn upgraded(network: &Network) {
             "{head}"
         );
     }
-    for _ in 0..MOST {
+    for _ in 0..REQUESTS {
         let mut stream = to().unwrap();
         stream.set_read_timeout(Some(crate::place::SOON)).unwrap();
         let asked =

@@ -50,8 +50,8 @@ fn large_reviews_cost_their_authors_alone() {
     let reviews: Vec<String> = pods().iter().map(|pod| review(pod).to_string()).collect();
     for review in &reviews {
         assert_eq!(post(&mut injector.client(), review), Some(200));
-        let most = most_resident(&injector);
-        assert!(most < LIMIT_MIB, "{most} MiB");
+        let max = most_resident(&injector);
+        assert!(max < LIMIT_MIB, "{max} MiB");
     }
     let beside = beside(&injector);
     let authors: Vec<_> = (0..AUTHORS)

@@ -116,8 +116,8 @@ fn within_its_limit(injector: &Injector) {
         let open = count("requests") - count("success") - count("skip") - count("failure");
         (open.abs() < 0.5).then_some(())
     });
-    let most = most_resident(injector);
-    assert!(most < LIMIT_MIB, "{most} MiB");
+    let max = most_resident(injector);
+    assert!(max < LIMIT_MIB, "{max} MiB");
     assert_eq!(injector.metric("gudgeon_panics_total"), Some(0.0));
 }
 

@@ -72,8 +72,8 @@ impl Webhook {
         for (one, bound) in beside {
             one.was_answered_within(bound);
         }
-        let most = most_resident(&self.galley);
-        assert!(most < LIMIT_MIB, "{most} MiB");
+        let max = most_resident(&self.galley);
+        assert!(max < LIMIT_MIB, "{max} MiB");
         assert_eq!(self.galley.metric("gudgeon_panics_total"), Some(0.0));
         self.galley.signal("TERM");
         assert_eq!(self.galley.wait().code(), Some(0));
@@ -136,8 +136,8 @@ fn large_objects_cost_their_authors_alone() {
             .client()
             .request("POST", "/validate", JSON, body.as_bytes());
         assert_eq!(answer.unwrap().json()["response"]["allowed"], false);
-        let most = most_resident(&webhook.galley);
-        assert!(most < LIMIT_MIB, "{most} MiB");
+        let max = most_resident(&webhook.galley);
+        assert!(max < LIMIT_MIB, "{max} MiB");
     }
     let beside = webhook.beside();
     let authors: Vec<_> = (0..AUTHORS)

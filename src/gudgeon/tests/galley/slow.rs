@@ -16,7 +16,7 @@ const SECONDS: &str = "GUDGEON_SLOW_SINK_SECONDS";
 const TURNS: u32 = 3;
 const COUNT: u32 = 100;
 /// The memory that a sink which does not read may cost, in KiB: a few times one response.
-const MOST: u64 = 16 << 10;
+const MAX_KIB: u64 = 16 << 10;
 
 /// A hundred services with 10 KiB each, all of them changed in each turn.
 fn services(turn: u32) -> String {
@@ -90,10 +90,10 @@ async fn a_sink_that_reads_nothing_neither_delays_the_others_nor_costs_more_and_
         "{turns} changes: {alone:?} alone, {beside:?} beside it, {before} KiB before, {after} KiB after"
     );
     // Generous: others are busy on this machine, now and then.
-    let most = alone * 3 + Duration::from_secs(2);
-    assert!(beside < most, "{beside:?} beside it, {alone:?} alone");
+    let max = alone * 3 + Duration::from_secs(2);
+    assert!(beside < max, "{beside:?} beside it, {alone:?} alone");
     assert!(
-        after < before + MOST,
+        after < before + MAX_KIB,
         "{before} KiB before, {after} KiB after"
     );
     let peers = galley.configz()["peers"].clone();
@@ -153,8 +153,8 @@ async fn a_crowd_of_silent_clients_keeps_no_sink_out() {
     crowd.shutdown().await;
     let end = Instant::now() + SOON;
     // A fifth, and what an allocator keeps.
-    let most = before + before / 5 + (6 << 10);
-    while galley.anonymous() > most {
+    let max = before + before / 5 + (6 << 10);
+    while galley.anonymous() > max {
         let now = galley.anonymous();
         assert!(Instant::now() < end, "{before} KiB before, {now} KiB after");
         tokio::time::sleep(Duration::from_millis(50)).await;

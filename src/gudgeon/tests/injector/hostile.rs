@@ -348,6 +348,6 @@ fn one_review_fits_the_shipped_memory() {
         assert!(matches!(answer.status, 200 | 429), "{}", answer.status);
         assert!(client.review(&review(&pod)).is_some());
     }
-    let most = most_resident(&injector);
-    assert!(most < 64 << 10, "{most} kB");
+    let max = most_resident(&injector);
+    assert!(max < 64 << 10, "{max} kB");
 }

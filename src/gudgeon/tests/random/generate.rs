@@ -26,8 +26,8 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    pub(crate) fn below(&mut self, most: usize) -> usize {
-        usize::try_from(self.next() % most.max(1) as u64).unwrap()
+    pub(crate) fn below(&mut self, max: usize) -> usize {
+        usize::try_from(self.next() % max.max(1) as u64).unwrap()
     }
 
     pub(crate) fn one<'a, T: ?Sized>(&mut self, all: &[&'a T]) -> &'a T {

@@ -54,7 +54,7 @@ use self::generate::{Generator, Rng, is_valid};
 const CASES: u64 = 200;
 const TOGETHER: usize = 40;
 /// Fields that rules have in the usual run.
-const LEAST_FIELDS: usize = 450;
+const MIN_FIELDS: usize = 450;
 
 /// Words of what several objects make together, which some proxy has in each usual run.
 const PARTS: &[&str] = &[
@@ -146,14 +146,14 @@ fn objects(seed: u64, certificates: &str) -> Vec<Json> {
     let rng = &mut Rng::new(seed);
     let generator = Generator { certificates };
     let mut all = Vec::new();
-    for (kind, most) in MADE {
+    for (kind, max) in MADE {
         let row = KINDS.iter().find(|row| {
             row.kind == *kind
                 && row.group.ends_with(".istio.io")
                 && row.group != "authentication.istio.io"
         });
         let row: &config::Kind = row.unwrap();
-        for number in 0..rng.below(most + 1) {
+        for number in 0..rng.below(max + 1) {
             let name = format!("{}{number}", kind[..1].to_lowercase());
             all.extend(generator.object(rng, row, &name));
         }
@@ -445,7 +445,7 @@ fn envoy_takes_random_rules_that_are_valid() {
     // Most steps come to something.
     assert!(rules as u64 >= 4 * count, "{rules} rules");
     assert!(
-        count < CASES || fields.len() >= LEAST_FIELDS,
+        count < CASES || fields.len() >= MIN_FIELDS,
         "{}",
         fields.len()
     );

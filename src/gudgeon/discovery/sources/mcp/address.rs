@@ -31,15 +31,15 @@ const MESH: [&str; 3] = [
 ];
 
 /// The least limit of a response: what says nothing but its collection and its version fits.
-const LEAST_RECEIVED: usize = 1024;
+const MIN_RECEIVED_BYTES: usize = 1024;
 
 /// # Errors
 /// A limit with which no source could ever be heard.
 pub(super) fn received(bytes: usize) -> Result<usize, String> {
-    match bytes >= LEAST_RECEIVED {
+    match bytes >= MIN_RECEIVED_BYTES {
         true => Ok(bytes),
         false => Err(format!(
-            "cannot use --mcpMaxMsgSize {bytes}: want {LEAST_RECEIVED} bytes or more"
+            "cannot use --mcpMaxMsgSize {bytes}: want {MIN_RECEIVED_BYTES} bytes or more"
         )),
     }
 }

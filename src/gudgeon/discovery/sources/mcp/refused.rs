@@ -60,18 +60,18 @@ impl Source {
     }
 
     /// The first of them, each once: words are made for those who read them.
-    pub(super) fn refused(&self, most: usize) -> Vec<RefusedRow> {
+    pub(super) fn refused(&self, max: usize) -> Vec<RefusedRow> {
         if let SourceOrigin::Local(local) = &self.origin {
-            return of_report(&local.report(), most);
+            return of_report(&local.report(), max);
         }
         let mut known = BTreeSet::new();
         let streams = self.streams();
         let rows = streams
             .iter()
-            .flat_map(|objects| of_sink(objects, &self.as_origin(), most));
+            .flat_map(|objects| of_sink(objects, &self.as_origin(), max));
         // Replicas send the same.
         let once = rows.filter(|row| known.insert((row.collection.clone(), row.name.clone())));
-        once.take(most).collect()
+        once.take(max).collect()
     }
 
     /// The refused versions that its streams sent last, each object once. A source in this process has a report of its own.
@@ -102,7 +102,7 @@ impl Source {
     }
 }
 
-fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<RefusedRow> {
+fn of_sink(held: &SourceObjects, origin: &Origin, max: usize) -> Vec<RefusedRow> {
     let sink = held.blocking_sink();
     let mut refused = Vec::new();
     for (collection, _) in sink.status() {
@@ -110,7 +110,7 @@ fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<RefusedRow
             let ObjectStatus::Refused { serving } = one.status() else {
                 continue;
             };
-            if refused.len() >= most {
+            if refused.len() >= max {
                 return refused;
             }
             refused.push(RefusedRow {
@@ -129,8 +129,8 @@ fn of_sink(held: &SourceObjects, origin: &Origin, most: usize) -> Vec<RefusedRow
     refused
 }
 
-fn of_report(report: &ConfigReport, most: usize) -> Vec<RefusedRow> {
-    let refused = report.refused.iter().take(most).map(|one| RefusedRow {
+fn of_report(report: &ConfigReport, max: usize) -> Vec<RefusedRow> {
+    let refused = report.refused.iter().take(max).map(|one| RefusedRow {
         collection: one.id.collection.to_owned(),
         name: one.id.name.to_string(),
         origin: one.origin.clone(),

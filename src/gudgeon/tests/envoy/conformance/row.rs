@@ -330,11 +330,11 @@ fn is_spread(word: &str, names: &[&str]) -> Result<(), String> {
         && names
             .windows(period + 1)
             .all(|part| part[0] == part[period]);
-    let most = counts.values().max().copied().unwrap_or_default();
+    let max = counts.values().max().copied().unwrap_or_default();
     let holds = match word {
         "turns" => has_turns,
         "no-turns" => !has_turns,
-        _ => period == 2 && 100 * most > 63 * names.len(),
+        _ => period == 2 && 100 * max > 63 * names.len(),
     };
     holds
         .then_some(())
