@@ -91,7 +91,7 @@ pub(crate) const PAIR: &str = "file-cert:";
 pub(crate) const ROOT: &str = "file-root:";
 
 /// Bytes of such a name. One that is gone may still be asked for, and no stream takes a longer one of nothing.
-pub(crate) const LONGEST_IN_FILES: usize = 512;
+pub(crate) const MAX_FILE_NAME_BYTES: usize = 512;
 
 /// The name of a secret in files, so that no other files have it: paths have no `~` in it.
 pub(crate) fn name_in_files(prefix: &str, paths: &[&str]) -> String {
@@ -100,7 +100,7 @@ pub(crate) fn name_in_files(prefix: &str, paths: &[&str]) -> String {
         // `%` comes first: the escape of `~` has one.
         .map(|path| path.replace('%', "%25").replace('~', "%7E"));
     let name = prefix.to_owned() + &escaped.collect::<Vec<_>>().join("~");
-    match name.len() > LONGEST_IN_FILES {
+    match name.len() > MAX_FILE_NAME_BYTES {
         // The prefix stays in front of the hash: [`Resource::is_sent_alone`] goes by it.
         true => format!("{prefix}{}", Version::of(name.as_bytes())),
         false => name,
@@ -354,9 +354,9 @@ mod tests {
         ];
         let names: std::collections::BTreeSet<_> = all.iter().map(|pair| name(pair)).collect();
         assert_eq!(names.len(), all.len(), "{names:?}");
-        let long = "/x".repeat(LONGEST_IN_FILES);
+        let long = "/x".repeat(MAX_FILE_NAME_BYTES);
         let [one, other] = ["1", "2"].map(|end| name(&[&long, &format!("{long}{end}")]));
-        assert!(one != other && one.len() < LONGEST_IN_FILES && one.starts_with(PAIR));
+        assert!(one != other && one.len() < MAX_FILE_NAME_BYTES && one.starts_with(PAIR));
     }
 
     #[test]

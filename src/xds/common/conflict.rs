@@ -52,9 +52,9 @@ pub(crate) const DUPLICATE_DOMAIN: &str = "pilot_vservice_dup_domain";
 
 /// Conflicts of a part of one rule, or of one service, that are told one by one in one scope: whoever reads so many knows what is
 /// wrong.
-const MOST_OF_SUBJECT: usize = 20;
+const MAX_PER_SUBJECT: usize = 20;
 /// Conflicts of one namespace that are listed, whose tenant may write any number of rules.
-const MOST_OF_NAMESPACE: usize = 200;
+const MAX_PER_NAMESPACE: usize = 200;
 
 /// The rule or the service that a conflict is counted for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,7 +144,7 @@ impl Conflicts {
         // The count of a rule rises beyond its limit: `finish` says how many are not listed.
         of_cause.all += 1;
         let is_listed =
-            of_cause.listed.len() < MOST_OF_SUBJECT && *of_namespace < MOST_OF_NAMESPACE;
+            of_cause.listed.len() < MAX_PER_SUBJECT && *of_namespace < MAX_PER_NAMESPACE;
         if is_listed {
             of_cause.listed.push(self.all.len());
             *of_namespace += 1;
@@ -164,7 +164,7 @@ impl Conflicts {
         }
         let mut more = more.into_iter();
         // Tenants write any number of rules, so the summaries have a bound, too.
-        let summaries = more.by_ref().take(MOST_OF_NAMESPACE);
+        let summaries = more.by_ref().take(MAX_PER_NAMESPACE);
         all.extend(
             summaries.map(|((metric, subject), count)| summary(metric, subject.as_ref(), count)),
         );
@@ -307,20 +307,20 @@ mod tests {
             }
         }
         conflicts.push(DUPLICATE_DOMAIN, None, || ("b".to_owned(), String::new()));
-        assert_eq!(made, MOST_OF_NAMESPACE);
+        assert_eq!(made, MAX_PER_NAMESPACE);
         let all = conflicts.finish();
-        assert_eq!(all.len(), 2 * MOST_OF_NAMESPACE + 2);
+        assert_eq!(all.len(), 2 * MAX_PER_NAMESPACE + 2);
         let told: Vec<&str> = all.iter().map(|one| one.message.as_str()).collect();
         // Rules have 10 beyond the limit of a rule, or all 30 beyond that of the namespace.
-        assert!(told[MOST_OF_NAMESPACE + 1].starts_with("10 more conflicts of "));
-        assert!(told[2 * MOST_OF_NAMESPACE].starts_with("30 more conflicts of "));
+        assert!(told[MAX_PER_NAMESPACE + 1].starts_with("10 more conflicts of "));
+        assert!(told[2 * MAX_PER_NAMESPACE].starts_with("30 more conflicts of "));
         assert_eq!(
-            told[2 * MOST_OF_NAMESPACE + 1],
+            told[2 * MAX_PER_NAMESPACE + 1],
             "conflicts of 800 more rules and services are not listed"
         );
         let occurrences: usize = all.iter().map(|one| one.occurrences).sum();
         assert_eq!(occurrences, 1000 * 30 + 1);
-        assert!(!all[2 * MOST_OF_NAMESPACE].objects.is_empty());
+        assert!(!all[2 * MAX_PER_NAMESPACE].objects.is_empty());
     }
 
     /// 30 services whose address an older one has lost 60 domains: 20 of them were told, for all namespaces together.
@@ -340,9 +340,9 @@ mod tests {
         for service in &services {
             let told = all.iter().filter(|one| one.services == [service.clone()]);
             let told: Vec<_> = told.collect();
-            assert_eq!(told.len(), MOST_OF_SUBJECT + 1);
+            assert_eq!(told.len(), MAX_PER_SUBJECT + 1);
             let summary = format!("5 more conflicts of {}/a.example", service.namespace);
-            assert!(told[MOST_OF_SUBJECT].message.starts_with(&summary));
+            assert!(told[MAX_PER_SUBJECT].message.starts_with(&summary));
         }
         let occurrences: usize = all.iter().map(|one| one.occurrences).sum();
         assert_eq!(occurrences, 30 * 25);

@@ -8,7 +8,7 @@ use super::conflict::Conflict;
 
 /// Conflicts of one metric and one namespace that are kept: whoever looks has enough with so many, and no namespace takes the
 /// place of another one.
-pub(crate) const MOST_OF_NAMESPACE: usize = 500;
+pub(crate) const MAX_PER_NAMESPACE: usize = 500;
 
 /// The conflicts of one scope.
 pub(crate) type SharedConflicts = Arc<[Arc<Conflict>]>;
@@ -31,7 +31,7 @@ struct PooledConflicts {
 }
 
 impl ConflictPool {
-    /// Returns conflicts as all scopes share them. Those of a namespace beyond [`MOST_OF_NAMESPACE`] become one, which stands for
+    /// Returns conflicts as all scopes share them. Those of a namespace beyond [`MAX_PER_NAMESPACE`] become one, which stands for
     /// them: the first that come are kept, whatever scope has them.
     pub(crate) fn share(&self, conflicts: impl IntoIterator<Item = Conflict>) -> SharedConflicts {
         let mut pooled = self.lock();
@@ -86,7 +86,7 @@ impl ConflictPool {
 impl PooledConflicts {
     fn has_room_for(&self, conflict: &Conflict, cause: &Counted) -> bool {
         let count = self.counts.get(cause).copied().unwrap_or_default();
-        count < MOST_OF_NAMESPACE || self.all.contains(conflict)
+        count < MAX_PER_NAMESPACE || self.all.contains(conflict)
     }
 
     fn intern(&mut self, conflict: Conflict, cause: Counted) -> Arc<Conflict> {
@@ -108,7 +108,7 @@ fn cause(conflict: &Conflict) -> Counted {
 /// Says that a namespace has more conflicts than are listed.
 pub(crate) fn more_of_namespace(metric: &'static str, namespace: &str) -> Conflict {
     let message = format!(
-        "more conflicts of namespace {namespace:?} than these {MOST_OF_NAMESPACE} are not listed"
+        "more conflicts of namespace {namespace:?} than these {MAX_PER_NAMESPACE} are not listed"
     );
     Conflict::new(metric, namespace, message)
 }
@@ -158,7 +158,7 @@ mod tests {
         };
         assert_eq!(more.occurrences, 400);
         assert!(more.message.contains("\"mallory\" than these 500"));
-        assert!(texts(&pool) <= MOST_OF_NAMESPACE + 2, "{}", texts(&pool));
+        assert!(texts(&pool) <= MAX_PER_NAMESPACE + 2, "{}", texts(&pool));
         // Another namespace, another metric, and proxies of no namespace of its own have all of theirs.
         for other in [
             conflict(DUPLICATE_CLUSTER, "a", 1),

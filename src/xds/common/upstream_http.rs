@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
 use super::wire;
 
 /// Concurrent streams of one connection, as Envoy's own default.
-const MOST_STREAMS: u32 = 1_073_741_824;
+const MAX_STREAMS: u32 = 1_073_741_824;
 
 /// Returns the HTTP version of a cluster: HTTP/2 where the port declares it, the client's version where the port declares
 /// nothing.
@@ -38,7 +38,7 @@ pub(crate) fn speaking(spoken: UpstreamHttp) -> HttpProtocolOptions {
         ExplicitHttpConfig, UpstreamProtocolOptions, UseDownstreamHttpConfig,
     };
     let http2 = core::Http2ProtocolOptions {
-        max_concurrent_streams: wire::number(MOST_STREAMS),
+        max_concurrent_streams: wire::number(MAX_STREAMS),
         ..core::Http2ProtocolOptions::default()
     };
     let explicit = |config| {

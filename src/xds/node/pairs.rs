@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 /// Pairs of one proxy that are known. Chosen: an injector writes some thirty, and annotations and labels are not among them.
-const MOST: usize = 512;
+const MAX_PAIRS: usize = 512;
 
 /// Pairs of keys and texts, sorted by their hashes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ impl MetadataPairs {
         let mut all: Vec<u64> = pairs.map(|(key, value)| hash(key, &value)).collect();
         // Sorted before the cut: the pairs come from a hash map, and the same ones must stay each time.
         all.sort_unstable();
-        all.truncate(MOST);
+        all.truncate(MAX_PAIRS);
         Self(all.into())
     }
 

@@ -193,7 +193,7 @@ mod tests {
         /// With its names sorted: they are a set.
         request: Option<Request>,
         names_apart: bool,
-        most: usize,
+        max: usize,
     }
 
     fn sorted(mut request: Request) -> Request {
@@ -213,7 +213,7 @@ mod tests {
             names.any(|name| name == first).then(|| Arc::clone(&list))
         };
         let (mut left, mut come) = (bytes, Vec::new());
-        let mut most = 0;
+        let mut max = 0;
         for size in sizes.iter().cycle() {
             let (piece, behind) = left.split_at((*size).min(left.len()));
             left = behind;
@@ -223,7 +223,7 @@ mod tests {
             if left.is_empty() {
                 break;
             }
-            most = most.max(come.len() + reader.retained());
+            max = max.max(come.len() + reader.retained());
         }
         let (message, names) = reader.finish(come.into());
         assert!(!reader.differs && reader.rest.is_empty() && reader.names.is_empty());
@@ -237,7 +237,7 @@ mod tests {
         ReadRequest {
             request,
             names_apart,
-            most,
+            max,
         }
     }
 
@@ -322,7 +322,7 @@ mod tests {
         for size in [1, 7, 1000, 8183] {
             let read = hear(&mut RequestReader::default(), &list, &bytes, &[size]);
             assert_eq!(read.request.as_ref(), Some(&request));
-            assert!(read.names_apart && read.most < 64, "{}", read.most);
+            assert!(read.names_apart && read.max < 64, "{}", read.max);
         }
     }
 
@@ -340,8 +340,8 @@ mod tests {
             for size in [1, 7, 1000, 8183] {
                 let read = hear(&mut RequestReader::default(), &list, &bytes, &[size]);
                 assert_eq!(read.request, Some(sorted(request.clone())));
-                let most = 64 + 1000_usize.div_ceil(64) * 8;
-                assert!(read.names_apart && read.most < most, "{}", read.most);
+                let max = 64 + 1000_usize.div_ceil(64) * 8;
+                assert!(read.names_apart && read.max < max, "{}", read.max);
             }
         }
     }

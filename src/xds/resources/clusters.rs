@@ -117,13 +117,13 @@ pub(super) fn base(name: &str, mesh: &Mesh, kind: DiscoveryType) -> Cluster {
 
 /// Returns circuit breakers without Envoy's default limits, which no user asked for.
 pub(super) fn unlimited() -> Option<CircuitBreakers> {
-    let most = wire::number(u32::MAX);
+    let max = wire::number(u32::MAX);
     Some(CircuitBreakers {
         thresholds: vec![circuit_breakers::Thresholds {
-            max_connections: most,
-            max_pending_requests: most,
-            max_requests: most,
-            max_retries: most,
+            max_connections: max,
+            max_pending_requests: max,
+            max_requests: max,
+            max_retries: max,
             ..circuit_breakers::Thresholds::default()
         }],
         ..CircuitBreakers::default()

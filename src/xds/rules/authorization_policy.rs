@@ -114,7 +114,7 @@ pub(crate) struct PolicyContext<'a> {
     pub(crate) providers: Providers<'a>,
 }
 
-/// The filters of a workload that these policies hold for. `most`: bytes that they may have; a workload whose policies
+/// The filters of a workload that these policies hold for. `max`: bytes that they may have; a workload whose policies
 /// come to more is denied everything.
 ///
 /// `tokens`, which read the tokens of requests, are behind the providers and before everything else: a provider is asked about
@@ -124,21 +124,21 @@ pub(crate) fn filters(
     policies: &[Arc<Rule<AuthorizationPolicy>>],
     tokens: Vec<HttpFilter>,
     context: PolicyContext<'_>,
-    most: usize,
+    max: usize,
     conflicts: &mut Vec<Conflict>,
 ) -> Filters {
     let mut made = ByTransport::default();
     let mut of_unread = Vec::new();
-    let (of_http, of_tcp) = trials(policies, context, most, conflicts);
+    let (of_http, of_tcp) = trials(policies, context, max, conflicts);
     for policy in policies.iter().filter(|policy| !policy.object.dry_run) {
         // What is written in few bytes may come to many, but not without end.
-        let fits = policy.spec().encoded_len() <= most;
+        let fits = policy.spec().encoded_len() <= max;
         if fits {
             add(policy, context, &mut made, conflicts, &mut of_unread);
         }
-        if !fits || made.bytes() > most {
+        if !fits || made.bytes() > max {
             let message = format!(
-                "denies everything: the policies of one workload come to more than {most} bytes, {} among them",
+                "denies everything: the policies of one workload come to more than {max} bytes, {} among them",
                 policy.from
             );
             let conflict = Conflict::new(TOO_LARGE, policy.from.to_string(), message);
@@ -171,18 +171,18 @@ pub(crate) fn filters(
 fn trials(
     policies: &[Arc<Rule<AuthorizationPolicy>>],
     context: PolicyContext<'_>,
-    most: usize,
+    max: usize,
     conflicts: &mut Vec<Conflict>,
 ) -> (Vec<HttpFilter>, Vec<Filter>) {
     let mut made = ByTransport::default();
     for policy in policies.iter().filter(|policy| policy.object.dry_run) {
         let is_tried = matches!(policy.spec().action(), Action::Allow | Action::Deny);
-        if is_tried && policy.spec().encoded_len() <= most {
+        if is_tried && policy.spec().encoded_len() <= max {
             add(policy, context, &mut made, conflicts, &mut Vec::new());
         }
-        if policy.spec().encoded_len() > most || made.bytes() > most {
+        if policy.spec().encoded_len() > max || made.bytes() > max {
             let message = format!(
-                "no policy is tried: those of one workload come to more than {most} bytes, {} among them",
+                "no policy is tried: those of one workload come to more than {max} bytes, {} among them",
                 policy.from
             );
             let conflict = Conflict::new(TOO_LARGE, policy.from.to_string(), message);

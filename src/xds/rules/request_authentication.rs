@@ -76,7 +76,7 @@ impl TokenProviders {
     }
 
     /// The filter of a workload that these policies hold for. `for_router`: routes may ask for what it leaves of a token, so those
-    /// that were chosen before are chosen anew; `most`: bytes that it may have.
+    /// that were chosen before are chosen anew; `max`: bytes that it may have.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl TokenProviders {
         policies: &[Arc<Rule<RequestAuthentication>>],
         keys: &KeySets,
         for_router: bool,
-        most: usize,
+        max: usize,
         conflicts: &mut Vec<Conflict>,
     ) -> Result<Option<HttpFilter>, TooManyTokens> {
         let mut providers = BTreeMap::new();
@@ -94,9 +94,9 @@ impl TokenProviders {
         for policy in policies {
             let accepted = self.of(policy, keys);
             bytes = bytes.saturating_add(accepted.bytes);
-            if bytes > most {
+            if bytes > max {
                 let message = format!(
-                    "denies all requests: the tokens that one workload believes come to more than {most} bytes, those of {} among \
+                    "denies all requests: the tokens that one workload believes come to more than {max} bytes, those of {} among \
                      them",
                     policy.from
                 );

@@ -10,8 +10,8 @@ use super::{Rule, labels};
 
 /// DestinationRules of one namespace for one host and the same workloads that count for proxies who see them, and those for whatever
 /// workloads. Chosen: one for each of many subsets; the work of a service grows with their number, whoever has written them.
-const MOST_OF_HOST: usize = 100;
-const MOST_OF_WORKLOADS: usize = 1000;
+const MAX_PER_HOST: usize = 100;
+const MAX_OF_WORKLOADS: usize = 1000;
 
 /// Counts the rules that one view has.
 #[derive(Debug, Default)]
@@ -31,12 +31,12 @@ impl HostLimit {
         let counts = [
             (
                 self.by_workloads.entry(of_workloads).or_default(),
-                MOST_OF_HOST,
+                MAX_PER_HOST,
             ),
-            (self.by_host.entry(place).or_default(), MOST_OF_WORKLOADS),
+            (self.by_host.entry(place).or_default(), MAX_OF_WORKLOADS),
         ];
-        let exceeded = counts.iter().find(|(count, most)| **count >= *most);
-        let exceeded = exceeded.map(|(_, most)| *most);
+        let exceeded = counts.iter().find(|(count, max)| **count >= *max);
+        let exceeded = exceeded.map(|(_, max)| *max);
         if exceeded.is_none() {
             for (count, _) in counts {
                 *count += 1;

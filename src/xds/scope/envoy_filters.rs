@@ -26,9 +26,9 @@ use super::{Rule, labels};
 use crate::common::conflict::{Conflict, PATCH_NOT_APPLIED, TOO_LARGE};
 
 /// Patches of one proxy. Chosen: a mesh with a filter for each of its teams has fewer for any one of them.
-const MOST_OF_A_PROXY: usize = 500;
+const MAX_PER_PROXY: usize = 500;
 /// Bytes of the values of one proxy's patches. Chosen: as many as there is room for in one object of Kubernetes, and another.
-const MOST_BYTES: usize = 3 << 20;
+const MAX_BYTES: usize = 3 << 20;
 /// Bytes of a compiled expression for a proxy's version: some hundred steps, `^1\.5.*` has ten.
 const REGEX_BYTES: usize = 32 << 10;
 /// Bytes of a version that are looked at.
@@ -168,7 +168,7 @@ impl EnvoyFilters {
                     continue;
                 }
                 bytes += patch.value.len();
-                if found.all.len() >= MOST_OF_A_PROXY || bytes > MOST_BYTES {
+                if found.all.len() >= MAX_PER_PROXY || bytes > MAX_BYTES {
                     found.lost = Some(patch.is_too_much());
                     return found;
                 }
@@ -245,9 +245,9 @@ impl Patch {
     fn is_too_much(&self) -> Conflict {
         let from = &self.from;
         let message = format!(
-            "patches from patch {} of {from} on are not applied: a proxy has more than {MOST_OF_A_PROXY}, or more than {} MiB of them",
+            "patches from patch {} of {from} on are not applied: a proxy has more than {MAX_PER_PROXY}, or more than {} MiB of them",
             self.at,
-            MOST_BYTES >> 20
+            MAX_BYTES >> 20
         );
         Conflict::new(
             TOO_LARGE,

@@ -13,7 +13,7 @@ pub(super) type RulesByHost = BTreeMap<String, Arc<Rule<VirtualService>>>;
 
 /// Wildcards that a host of a rule is looked for at: the longest ones that services have. Chosen: few hosts lie below more, and a
 /// tenant can have a hundred of them.
-const MOST_WILDCARDS: usize = 4;
+const MAX_WILDCARDS: usize = 4;
 
 /// A host with its rule.
 type HostOfRule = (Arc<str>, Arc<Rule<VirtualService>>);
@@ -105,7 +105,7 @@ fn wildcards_above(host: &str, service_ports: &ServicePorts) -> Vec<Arc<str>> {
         if service_ports.has_host(&wildcard) {
             found.push(wildcard.into());
         }
-        if found.len() == MOST_WILDCARDS {
+        if found.len() == MAX_WILDCARDS {
             break;
         }
         rest = shorter;

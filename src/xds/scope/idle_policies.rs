@@ -27,7 +27,7 @@ use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
 use crate::common::service_ports::ServicePort;
 
 /// Policies of subsets that are looked at for one rule. Chosen: a rule has a few.
-const MOST_POLICIES: usize = 100;
+const MAX_POLICIES: usize = 100;
 
 /// Those who choose among the endpoints of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -247,7 +247,7 @@ impl IdlePolicies<'_> {
         if let Some(policy) = &spec.traffic_policy {
             self.policy(|| "spec.trafficPolicy".to_owned(), policy, lost);
         }
-        for (at, subset) in spec.subsets.iter().enumerate().take(MOST_POLICIES) {
+        for (at, subset) in spec.subsets.iter().enumerate().take(MAX_POLICIES) {
             if let Some(policy) = &subset.traffic_policy {
                 let path = || format!("spec.subsets[{at}].trafficPolicy");
                 self.policy(path, policy, lost);
@@ -434,7 +434,7 @@ fn is_balanced_by_endpoints(service: &Service) -> bool {
 }
 
 fn has_balancer(spec: &DestinationRule) -> bool {
-    let subsets = spec.subsets.iter().take(MOST_POLICIES);
+    let subsets = spec.subsets.iter().take(MAX_POLICIES);
     let mut policies = subsets
         .flat_map(|subset| &subset.traffic_policy)
         .chain(&spec.traffic_policy);

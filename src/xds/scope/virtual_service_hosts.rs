@@ -150,7 +150,7 @@ pub(super) fn unserved(
     for (host, rule) in lost.iter().filter(|(host, _)| !served.contains(**host)) {
         conflicts.push(REJECTED_CONFIG, Some(&rule.from), || {
             let ports = all_ports(host, rule);
-            let ports: Vec<_> = ports.iter().take(MOST_LISTED_PORTS).map(u16::to_string).collect();
+            let ports: Vec<_> = ports.iter().take(MAX_LISTED_PORTS).map(u16::to_string).collect();
             let message = format!(
                 "{host} of {} is served at no port of proxies that {sidecar} holds for: no service has this host, and they import \
                  none with requests at {}",
@@ -164,7 +164,7 @@ pub(super) fn unserved(
 }
 
 /// Ports that a message names.
-const MOST_LISTED_PORTS: usize = 8;
+const MAX_LISTED_PORTS: usize = 8;
 
 impl ListenerOfHosts<'_> {
     fn has_routes_of(&self, wildcard: &str) -> bool {

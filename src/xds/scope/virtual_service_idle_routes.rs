@@ -14,7 +14,7 @@ use crate::common::conflict::{Conflict, Conflicts, REJECTED_CONFIG};
 use crate::common::service_ports::ServicePort;
 
 /// Ports of Gateways that the matches of one rule are compared with.
-const MOST_COMPARISONS: usize = 1000;
+const MAX_COMPARISONS: usize = 1000;
 
 /// A list of routes of a VirtualService.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +153,7 @@ impl<'a, 'w> IdleRoutes<'a, 'w> {
             ports,
             of_sidecars: is_for_sidecars.then(|| ports.of_rule(rule)),
             gateways: OnceCell::new(),
-            comparisons: Cell::new(MOST_COMPARISONS),
+            comparisons: Cell::new(MAX_COMPARISONS),
         }
     }
 

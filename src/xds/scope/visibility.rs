@@ -339,11 +339,11 @@ impl Visible {
             if is_for_others {
                 continue;
             }
-            if let Some(most) = limit.exceeded_by(rule) {
+            if let Some(max) = limit.exceeded_by(rule) {
                 lost.push(TOO_LARGE, Some(&rule.from), || {
                     let host = rule.hosts.first().map_or("", String::as_str);
                     let message = format!(
-                        "it has no effect: proxies that see it see {most} older rules of its namespace for {host}"
+                        "it has no effect: proxies that see it see {max} older rules of its namespace for {host}"
                     );
                     (rule.from.to_string(), message)
                 });

@@ -10,12 +10,12 @@ use super::{Rule, patterns};
 use crate::common::service_ports::{ServicePort, ServicePorts};
 
 /// Ports of services that are looked at for one rule. Chosen: a rule has a few, and of one with more nothing is told.
-const MOST_PORTS: usize = 1000;
+const MAX_PORTS: usize = 1000;
 /// Ports that are looked at for all rules together, anew with each full push. Chosen: some milliseconds, and meshes of ten
 /// thousand rules have fewer.
-const MOST_LOOKUPS: usize = 50_000;
+const MAX_LOOKUPS: usize = 50_000;
 /// Services that are looked at for one wildcard.
-const MOST_SERVICES: usize = 100;
+const MAX_SERVICES: usize = 100;
 
 /// The ports of the services that have hosts of one rule.
 #[derive(Debug, Default)]
@@ -73,13 +73,13 @@ impl<'a> WorldPorts<'a> {
             gateways: OnceCell::new(),
             declares_connections,
             declares_requests,
-            left: Cell::new(MOST_LOOKUPS),
+            left: Cell::new(MAX_LOOKUPS),
         }
     }
 
     /// Each sort of rules has as many look-ups.
     pub(super) fn renew(&self) {
-        self.left.set(MOST_LOOKUPS);
+        self.left.set(MAX_LOOKUPS);
     }
 
     /// Returns true if the endpoints of a service are known.
@@ -92,7 +92,7 @@ impl<'a> WorldPorts<'a> {
         let before = found.all.len();
         for one in self.services.of_world(host) {
             let left = self.left.get();
-            if found.all.len() == MOST_PORTS || left == 0 {
+            if found.all.len() == MAX_PORTS || left == 0 {
                 found.is_cut = true;
                 return true;
             }
@@ -129,7 +129,7 @@ impl<'a> WorldPorts<'a> {
         for wildcard in patterns(host).iter().skip(1) {
             for one in self.services.of_world(wildcard) {
                 let left = self.left.get();
-                if found.below.len() == MOST_PORTS || left == 0 {
+                if found.below.len() == MAX_PORTS || left == 0 {
                     found.is_cut = true;
                     return;
                 }
@@ -161,7 +161,7 @@ impl<'a> WorldPorts<'a> {
             found.has_others |= self.services.of_world(host).next().is_none();
             let below = self.hosts().range(end.clone()..);
             let mut below = below.take_while(|(host, _)| host.starts_with(&end));
-            for (_, host) in below.by_ref().take(MOST_SERVICES) {
+            for (_, host) in below.by_ref().take(MAX_SERVICES) {
                 self.add(&mut found, host);
             }
             found.is_cut |= below.next().is_some();

@@ -11,7 +11,7 @@ use crate::resources::listeners::virtual_listeners::black_hole;
 use crate::view::Resource;
 
 /// A proxy says itself which addresses it has, and each costs it a listener for each port.
-const MOST_ADDRESSES: usize = 8;
+const MAX_ADDRESSES: usize = 8;
 
 /// Addresses and ports, by the names of their listeners.
 type ListenAddresses = BTreeMap<String, (IpAddr, u16)>;
@@ -27,7 +27,7 @@ impl ProxyView {
         let ports = listeners.filter_map(|(_, built)| built.port_of_all);
         let addresses = self.inputs.proxy.node.addresses.iter().copied();
         let addresses = addresses.filter(|address| !address.is_unspecified());
-        let addresses = addresses.take(MOST_ADDRESSES);
+        let addresses = addresses.take(MAX_ADDRESSES);
         ports
             .flat_map(|port| addresses.clone().map(move |address| (address, port)))
             .map(|(address, port)| (name(address, port), (address, port)))

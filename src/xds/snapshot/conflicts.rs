@@ -9,7 +9,7 @@ use api::model::ServiceKey;
 use super::grpc_services::GrpcServices;
 use super::selected_routers::SelectedProxies;
 use super::{Conflict, Snapshot, SnapshotCaches, hash};
-use crate::common::conflict_pool::{MOST_OF_NAMESPACE, SharedConflicts, more_of_namespace};
+use crate::common::conflict_pool::{MAX_PER_NAMESPACE, SharedConflicts, more_of_namespace};
 use crate::resources::listeners::virtual_listeners;
 use crate::resources::networks::Networks;
 use crate::resources::proxy::Proxy;
@@ -17,10 +17,10 @@ use crate::rules::authorization_policy;
 use crate::scope::selecting::SelectingRule;
 
 /// Proxies that are remembered of each: the first ones by their ids, for those that look earlier are others at each time.
-const MOST_PROXIES: usize = 100;
+const MAX_PROXIES: usize = 100;
 
-/// Conflicts beyond [`MOST_OF_NAMESPACE`] that are counted for the proxies of one namespace and metric. Chosen: half a megabyte.
-const MOST_COUNTED: usize = 10_000;
+/// Conflicts beyond [`MAX_PER_NAMESPACE`] that are counted for the proxies of one namespace and metric. Chosen: half a megabyte.
+const MAX_COUNTED: usize = 10_000;
 
 /// The ids of proxies.
 type Proxies = BTreeSet<Arc<str>>;
@@ -145,7 +145,7 @@ impl ConflictsOfNamespace {
             return;
         }
         unite(self.listed.entry(conflict).or_default(), proxies);
-        while self.listed.len() > MOST_OF_NAMESPACE {
+        while self.listed.len() > MAX_PER_NAMESPACE {
             if let Some((conflict, proxies)) = self.listed.pop_last() {
                 self.unlisted.add(&conflict, proxies);
             }
@@ -187,7 +187,7 @@ impl Unlisted {
 
     /// Keeps the first ones by their proxies.
     fn cut(&mut self) {
-        while self.occurrences.len() > MOST_COUNTED {
+        while self.occurrences.len() > MAX_COUNTED {
             self.occurrences.pop_last();
         }
     }
@@ -212,7 +212,7 @@ impl Unlisted {
 
 fn unite(known: &mut Proxies, proxies: Proxies) {
     known.extend(proxies);
-    while known.len() > MOST_PROXIES {
+    while known.len() > MAX_PROXIES {
         known.pop_last();
     }
 }
@@ -449,7 +449,7 @@ mod tests {
 
     #[test]
     fn the_same_proxies_are_remembered_in_any_order() {
-        let many: Vec<_> = (0..2 * MOST_PROXIES).map(|at| format!("{at:04}")).collect();
+        let many: Vec<_> = (0..2 * MAX_PROXIES).map(|at| format!("{at:04}")).collect();
         let known = |all: &mut dyn Iterator<Item = &String>| {
             let snapshot = snapshot();
             all.for_each(|name| report(&snapshot, "a", name));
@@ -459,7 +459,7 @@ mod tests {
             known
         };
         let first = known(&mut many.iter());
-        assert!(first.len() == 1 && first[0].len() == MOST_PROXIES);
+        assert!(first.len() == 1 && first[0].len() == MAX_PROXIES);
         assert_eq!(known(&mut many.iter().rev()), first);
     }
 
@@ -488,7 +488,7 @@ mod tests {
             .iter()
             .filter(|one| one.metric == INVALID_LISTENER && namespaces(one) != ["a"])
             .partition(|one| !one.objects.is_empty());
-        assert_eq!(of_mallory.len(), MOST_OF_NAMESPACE);
+        assert_eq!(of_mallory.len(), MAX_PER_NAMESPACE);
         let [more] = &*more else {
             panic!("not one: {more:?}");
         };
@@ -496,13 +496,13 @@ mod tests {
             more.message,
             "more conflicts of namespace \"mallory\" than these 500 are not listed"
         );
-        assert_eq!(more.occurrences, 5000 - MOST_OF_NAMESPACE);
+        assert_eq!(more.occurrences, 5000 - MAX_PER_NAMESPACE);
         assert_eq!(reported(&mut (0..5000).rev()).conflicts(), all);
         // The summary lasts as long as the proxy that has more.
         let next = self::snapshot();
         next.take_over_conflicts(&snapshot, |proxy| proxy == "p1");
         let lasting = next.conflicts();
-        assert_eq!(lasting.len(), MOST_OF_NAMESPACE + 1);
+        assert_eq!(lasting.len(), MAX_PER_NAMESPACE + 1);
         let occurrences: usize = lasting.iter().map(|one| one.occurrences).sum();
         assert_eq!(occurrences, 5000);
         let last = self::snapshot();
@@ -516,9 +516,9 @@ mod tests {
         const UNLISTED: usize = 5;
         let message = |at: usize| format!("is left out: {at:05}");
         let earlier = snapshot();
-        for at in 0..MOST_OF_NAMESPACE + UNLISTED {
+        for at in 0..MAX_PER_NAMESPACE + UNLISTED {
             let conflict = lost("mallory", &message(at));
-            let proxy = if at < MOST_OF_NAMESPACE { "p1" } else { "p2" };
+            let proxy = if at < MAX_PER_NAMESPACE { "p1" } else { "p2" };
             earlier.caches.report([conflict], &proxy.into());
         }
         let next = snapshot();
@@ -529,7 +529,7 @@ mod tests {
         };
         assert_eq!((next.conflicts().len(), occurrences()), (1, UNLISTED));
         for at in 0..UNLISTED {
-            let conflict = lost("mallory", &message(MOST_OF_NAMESPACE + at));
+            let conflict = lost("mallory", &message(MAX_PER_NAMESPACE + at));
             next.caches.report([conflict], &"p3".into());
             assert_eq!(occurrences(), UNLISTED, "{at} of them are listed, too");
         }

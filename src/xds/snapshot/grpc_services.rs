@@ -11,7 +11,7 @@ use crate::resources::networks::Networks;
 use crate::resources::proxy::Proxy;
 
 /// Programs that are remembered of one service: the first ones by their ids.
-const MOST_OF_SERVICE: usize = 100;
+const MAX_PER_SERVICE: usize = 100;
 
 /// A service, and the network of those who ask for it, if that has a gateway: clients may write any other one.
 type ServiceFromNetwork = (ServiceKey, Option<Arc<str>>);
@@ -30,7 +30,7 @@ impl GrpcServices {
     fn unite(&mut self, place: ServiceFromNetwork, proxies: BTreeSet<Arc<str>>) {
         let known = self.0.entry(place).or_default();
         known.extend(proxies);
-        while known.len() > MOST_OF_SERVICE {
+        while known.len() > MAX_PER_SERVICE {
             known.pop_last();
         }
     }

@@ -14,7 +14,7 @@ use crate::rules::peer_authentication::{MtlsMode, MtlsModes, takes_tls};
 use crate::scope::policies::Policies;
 
 /// PeerAuthentications that are named at the clusters of one service. Chosen: a service has workloads of a few kinds.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// Services whose workloads accept mutual TLS because policies say so, where the mesh itself has none.
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ impl AcceptingServices {
                 named.extend(modes.deciding(endpoint.port).cloned());
             }
             // The first ones by name stay, in whatever order endpoints come.
-            if named.len() > MOST_NAMED {
+            if named.len() > MAX_NAMED {
                 named.pop_last();
             }
         }

@@ -9,7 +9,7 @@ use prost::Message as _;
 use super::Conflict;
 use super::proxy::ProxyView;
 use super::refused_endpoints::Refusal;
-use super::secrets::{MOST_CLIENT_FILES, MOST_FILES_OF_RULE};
+use super::secrets::{MAX_CLIENT_FILES, MAX_FILES_PER_RULE};
 use super::server_names;
 use super::shared_resources::BuiltCluster;
 use crate::common::conflict::{Conflicts, REJECTED_CONFIG, TOO_LARGE};
@@ -28,7 +28,7 @@ use crate::view::Resource;
 
 /// Clusters of subsets that one proxy is given. Chosen: a mesh of 1,000 services has ten for each; a wildcard whose rule has a
 /// thousand subsets does not give them to every port.
-const MOST_SUBSETS: usize = 10_000;
+const MAX_SUBSETS: usize = 10_000;
 /// Bytes of those clusters, and of the TLS settings that rules add to the others. Chosen: ten subsets of 1,000 services come to
 /// two thirds of it.
 const RULE_BYTES: usize = 16 << 20;
@@ -367,9 +367,9 @@ impl ProxyView {
         };
         let namespaces = self.inputs.rules.namespaces_of_destination_rules();
         let mut room = ClusterBudget {
-            subsets: FairBudget::new(MOST_SUBSETS, MOST_SUBSETS, namespaces),
+            subsets: FairBudget::new(MAX_SUBSETS, MAX_SUBSETS, namespaces),
             bytes: FairBudget::new(RULE_BYTES, RULE_BYTES, namespaces),
-            files: FairBudget::new(MOST_CLIENT_FILES, MOST_FILES_OF_RULE, namespaces),
+            files: FairBudget::new(MAX_CLIENT_FILES, MAX_FILES_PER_RULE, namespaces),
         };
         for service_port in self.inputs.rules.service_ports().all() {
             self.add_clusters(service_port, patcher, &mut room, &mut made);
@@ -383,7 +383,7 @@ impl ProxyView {
 /// Says at a rule that there was no room for its subsets.
 fn without_room(service_port: &ServicePort, rule: &ObjectRef) -> Conflict {
     let message = format!(
-        "clusters of {} are left out: rules make more than {MOST_SUBSETS} subsets, or more than {} MiB of them and of TLS settings \
+        "clusters of {} are left out: rules make more than {MAX_SUBSETS} subsets, or more than {} MiB of them and of TLS settings \
          of other clusters, and those of its namespace more than their share",
         service_port.authority(),
         RULE_BYTES >> 20

@@ -36,13 +36,13 @@ pub(super) fn filters(
     if proxy.node.grpc || policies.is_empty() {
         return Filters::default();
     }
-    let most = POLICY_BYTES / chains.max(1);
+    let max = POLICY_BYTES / chains.max(1);
     let mut lost = Vec::new();
     let keys = &snapshot.world.key_sets;
     let for_router = proxy.node.kind == Kind::Router;
     let tokens = base
         .tokens
-        .filter(&policies.requests, keys, for_router, most, &mut lost);
+        .filter(&policies.requests, keys, for_router, max, &mut lost);
     let context = PolicyContext {
         domains: &base.trust_domains,
         providers: Providers {
@@ -53,8 +53,7 @@ pub(super) fn filters(
     let authorization = &policies.authorization;
     let is_readable = tokens.is_ok();
     let tokens = Vec::from_iter(tokens.ok().flatten());
-    let mut filters =
-        authorization_policy::filters(authorization, tokens, context, most, &mut lost);
+    let mut filters = authorization_policy::filters(authorization, tokens, context, max, &mut lost);
     if !is_readable {
         filters.close_to_requests();
     }

@@ -149,9 +149,9 @@ impl ClientCredentials {
 
 /// Files that rules may have the clusters of one proxy ask for. Chosen: a proxy is sent each by itself and answers before the next,
 /// each time with all names, so that the last of 400 is there in a second; a mesh has some tens.
-pub(super) const MOST_CLIENT_FILES: usize = 400;
+pub(super) const MAX_CLIENT_FILES: usize = 400;
 /// Files that one rule may have them ask for.
-pub(super) const MOST_FILES_OF_RULE: usize = 100;
+pub(super) const MAX_FILES_PER_RULE: usize = 100;
 
 /// The use of proxies' files by clusters; unused files are not looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,8 +314,8 @@ impl ProxyView {
         if !room.has_room_for(rule, new) {
             let name = service_port.cluster(subset.map_or("", |subset| &subset.name));
             let message = format!(
-                "{name} is left out: rules name more than {MOST_CLIENT_FILES} files of a proxy, or one of them more than \
-                 {MOST_FILES_OF_RULE}, and those of its namespace more than their share"
+                "{name} is left out: rules name more than {MAX_CLIENT_FILES} files of a proxy, or one of them more than \
+                 {MAX_FILES_PER_RULE}, and those of its namespace more than their share"
             );
             return Some(Conflict::new(TOO_LARGE, &*name, message).because_of(rule));
         }

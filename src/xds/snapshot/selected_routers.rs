@@ -12,11 +12,11 @@ use crate::resources::proxy::Proxy;
 use crate::scope::selecting::SelectingRule;
 
 /// Rules that are remembered for one proxy. Chosen: a workload has one or two.
-const MOST_OF_PROXY: usize = 20;
+const MAX_PER_PROXY: usize = 20;
 /// Proxies that are remembered of one rule.
-const MOST_OF_RULE: usize = 100;
+const MAX_PER_RULE: usize = 100;
 /// Rules of one namespace whose pods are looked at.
-const MOST_OF_NAMESPACE: usize = 100;
+const MAX_PER_NAMESPACE: usize = 100;
 
 /// Rules with the proxies that they select.
 #[derive(Clone, Debug, Default)]
@@ -41,10 +41,10 @@ impl ProxiesOfRule {
     }
 
     fn cut(&mut self) {
-        while self.routers.len() > MOST_OF_RULE {
+        while self.routers.len() > MAX_PER_RULE {
             self.routers.pop_last();
         }
-        while self.sidecars.len() > MOST_OF_RULE {
+        while self.sidecars.len() > MAX_PER_RULE {
             self.sidecars.pop_last();
         }
     }
@@ -95,7 +95,7 @@ impl SelectedProxies {
         let mut by_namespace: BTreeMap<&str, Vec<&ProxiesOfRule>> = BTreeMap::new();
         for one in of_routers {
             let of_namespace = by_namespace.entry(&one.rule.from.namespace).or_default();
-            if of_namespace.len() < MOST_OF_NAMESPACE {
+            if of_namespace.len() < MAX_PER_NAMESPACE {
                 of_namespace.push(one);
             }
         }
@@ -129,8 +129,8 @@ pub(super) fn note_selecting_rules(snapshot: &Snapshot, proxy: &Proxy) {
         .sidecars_selecting(namespace, [&proxy.labels, &proxy.node.labels]);
     let of_peers = base.policies.peers_selecting(namespace, &proxy.labels);
     let rules: Vec<_> = of_sidecars
-        .take(MOST_OF_PROXY)
-        .chain(of_peers.take(MOST_OF_PROXY))
+        .take(MAX_PER_PROXY)
+        .chain(of_peers.take(MAX_PER_PROXY))
         .collect();
     if !rules.is_empty() {
         snapshot.caches.add_selecting_rules(rules, proxy);

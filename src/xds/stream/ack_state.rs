@@ -12,10 +12,10 @@ use crate::version::Version;
 
 /// Versions of responses in flight that are remembered, the newest ones. Chosen: a client answers each response, so more than a
 /// few are of one that is stuck.
-const MOST_IN_FLIGHT: usize = 8;
+const MAX_IN_FLIGHT: usize = 8;
 
 /// Names of resources in them that are remembered, those of the newest ones. Chosen: more than a change has, and 64 KB.
-const MOST_IN_FLIGHT_NAMES: usize = 2_000;
+const MAX_IN_FLIGHT_NAMES: usize = 2_000;
 
 /// A response without an ACK or a NACK yet.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl AckState {
     pub(super) fn send(&mut self, nonce: u64, version: Version, content: Option<Content>) {
         self.nonce = nonce;
         self.sent = Some(version);
-        if self.in_flight.len() >= MOST_IN_FLIGHT {
+        if self.in_flight.len() >= MAX_IN_FLIGHT {
             self.in_flight.pop_front();
         }
         self.in_flight.push_back(InFlightResponse {
@@ -67,7 +67,7 @@ impl AckState {
             version,
             content,
         });
-        let mut room = MOST_IN_FLIGHT_NAMES;
+        let mut room = MAX_IN_FLIGHT_NAMES;
         for one in self.in_flight.iter_mut().rev() {
             let names = one.content.as_ref().map_or(0, |content| content.len());
             if names > room {
@@ -205,7 +205,7 @@ impl AckState {
                 self.replied_content = one.content;
             }
         }
-        // The response may be forgotten, beyond [`MOST_IN_FLIGHT`].
+        // The response may be forgotten, beyond [`MAX_IN_FLIGHT`].
         version.or(self.sent).unwrap_or_default()
     }
 }
@@ -325,7 +325,7 @@ mod tests {
     fn responses_in_flight_are_bounded() {
         let nonces: Vec<u64> = (1..1000).collect();
         let mut ack_state = sent(&nonces);
-        assert_eq!(ack_state.in_flight.len(), MOST_IN_FLIGHT);
+        assert_eq!(ack_state.in_flight.len(), MAX_IN_FLIGHT);
         ack_state.classify_request(NOW, Protocol::Delta, "5", Some("no"));
         // Its own is forgotten.
         assert_eq!(ack_state.nack().map(|nack| nack.version), ack_state.sent);
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn names_of_responses_in_flight_are_bounded() {
-        let content: Content = (0..MOST_IN_FLIGHT_NAMES / 2)
+        let content: Content = (0..MAX_IN_FLIGHT_NAMES / 2)
             .map(|at| (Arc::from(at.to_string()), Version::EMPTY))
             .collect();
         let mut ack_state = AckState::default();

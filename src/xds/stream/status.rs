@@ -126,14 +126,14 @@ impl Stream {
     }
 
     /// The first of these rules in words: `made by A, B`. Empty if there is none.
-    pub fn nacked_rules_text(&self, kind: Type, most: usize) -> String {
+    pub fn nacked_rules_text(&self, kind: Type, max: usize) -> String {
         let nacks = self.reported_nacks(kind);
         let is_named = nacks.iter().all(|nack| nack.is_named);
         let rules: BTreeSet<_> = nacks.into_iter().flat_map(|nack| nack.rules).collect();
         if rules.is_empty() {
             return String::new();
         }
-        let rules: Vec<_> = rules.iter().take(most).map(ToString::to_string).collect();
+        let rules: Vec<_> = rules.iter().take(max).map(ToString::to_string).collect();
         let perhaps = if is_named { "" } else { "perhaps " };
         format!("{perhaps}made by {}", rules.join(", "))
     }

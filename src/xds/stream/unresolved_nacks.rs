@@ -15,7 +15,7 @@ use crate::view::{Resource, Type};
 
 /// Most unresolved NACKs, the newest ones. Chosen: more are of a client that refuses whatever it is sent. The resources of those
 /// before are still known.
-const MOST: usize = 8;
+const MAX_UNRESOLVED: usize = 8;
 
 /// Names and versions, sorted by name. A name that was removed has the version of nothing.
 pub(super) type Content = Box<[(Arc<str>, Version)]>;
@@ -82,7 +82,7 @@ impl UnresolvedNacks {
     }
 
     pub(super) fn push(&mut self, one: UnresolvedNack) {
-        if self.0.len() >= MOST {
+        if self.0.len() >= MAX_UNRESOLVED {
             let nameless = self.0.iter().position(|one| one.refused.is_empty());
             // Its resources are refused still: the oldest NACK that is left takes their names.
             let mut former = self.0.remove(nameless.unwrap_or(0));

@@ -426,7 +426,7 @@ fn meeting(
     rule: &Rule<VirtualService>,
     room: &mut FairBudget,
 ) -> (BTreeSet<usize>, bool) {
-    let most = room.of(&rule.from).unwrap_or_default();
+    let max = room.of(&rule.from).unwrap_or_default();
     let hosts = rule.hosts().iter();
     let lookups = hosts.flat_map(|host| {
         let found = index.meeting(host).map(move |at| (host, Some(at)));
@@ -436,7 +436,7 @@ fn meeting(
     let mut lookups = lookups.enumerate();
     let mut found = BTreeSet::new();
     let mut looked = 0;
-    for (count, (host, at)) in lookups.by_ref().take(most) {
+    for (count, (host, at)) in lookups.by_ref().take(max) {
         looked = count + 1;
         let Some(at) = at.filter(|at| !found.contains(at)) else {
             continue;

@@ -158,7 +158,7 @@ pub(crate) fn of_instances(
 }
 
 /// Conflicts of protocols that one service tells.
-const MOST_OF_SERVICE: usize = 20;
+const MAX_PER_SERVICE: usize = 20;
 
 /// The conflicts of services whose protocol is not that of a service before them, at one of these ports of the workload.
 pub(crate) fn other_protocols(
@@ -181,7 +181,7 @@ pub(crate) fn other_protocols(
             let key = &instance.service.key;
             let of_service = of_services.entry(key).or_default();
             *of_service += 1;
-            if *of_service <= MOST_OF_SERVICE {
+            if *of_service <= MAX_PER_SERVICE {
                 lost.push(other_protocol(instance, winner));
             }
         }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use api::model::{Address, ClusterId, Network, ObjectRef, Protocol, Registry, ServiceKey};
 
-use self::built::MOST_NAMED;
+use self::built::MAX_NAMED;
 pub(crate) use self::built::{Built, Outbound};
 use self::http_addresses::{HttpAddresses, OfPort};
 use self::wildcard::Wildcard;
@@ -63,7 +63,7 @@ struct SharedPort {
     matched: ChainConditions,
     /// Rules that have a part in it.
     from: Vec<ObjectRef>,
-    /// Services, at most [`MOST_NAMED`].
+    /// Services, at most [`MAX_NAMED`].
     services: Vec<ServiceKey>,
     grpc_web: bool,
     inspect: Inspect,
@@ -101,7 +101,7 @@ impl SharedPort {
     fn is_for(&mut self, service_port: &ServicePort) {
         let key = &service_port.service.key;
         // The ports of a service stand together.
-        if self.services.len() < MOST_NAMED && self.services.last() != Some(key) {
+        if self.services.len() < MAX_NAMED && self.services.last() != Some(key) {
             self.services.push(key.clone());
         }
     }

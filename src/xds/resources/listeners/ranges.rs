@@ -177,8 +177,8 @@ impl<'a> Ranges<'a> {
         all.filter(|outer| step(|| self.by_range.contains_key(outer)))
     }
 
-    /// The copies that a range needs, and their bytes; `None`: these are more than `most`.
-    fn copies(&self, range: &Network, most: usize) -> Option<(Copies<'_>, usize)> {
+    /// The copies that a range needs, and their bytes; `None`: these are more than `max`.
+    fn copies(&self, range: &Network, max: usize) -> Option<(Copies<'_>, usize)> {
         // A name is copied only where no chain of the range has it: Envoy refuses a name twice.
         let mut taken: HashSet<(usize, &str)> = HashSet::new();
         for own in self
@@ -202,7 +202,7 @@ impl<'a> Ranges<'a> {
                     continue;
                 }
                 bytes = bytes.saturating_add(one.bytes);
-                if bytes > most {
+                if bytes > max {
                     return None;
                 }
                 copies.push((*at, names));
@@ -282,8 +282,8 @@ pub(crate) fn complete(chains: Vec<OwnedChain>, room: &mut FairBudget) -> Comple
         let rules = ranges.rules(range);
         let left = rules.iter().map(|rule| room.of(rule).unwrap_or_default());
         // What services say themselves costs nobody.
-        let most = left.max().unwrap_or(usize::MAX);
-        if let Some((needed, bytes)) = ranges.copies(range, most) {
+        let max = left.max().unwrap_or(usize::MAX);
+        if let Some((needed, bytes)) = ranges.copies(range, max) {
             let mut able = rules.iter().filter(|rule| room.of(rule) >= Some(bytes));
             if let Some(rule) = able.next() {
                 room.spend(rule, bytes);

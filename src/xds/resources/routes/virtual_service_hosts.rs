@@ -29,7 +29,7 @@ impl PortsAlone {
 }
 
 /// Ports of one wildcard at which a host stands behind a port that applications use as a proxy. Chosen: services have a few.
-const MOST_PORTS: usize = 100;
+const MAX_PORTS: usize = 100;
 
 impl<'a> RoutesBuilder<'a> {
     /// Hosts that rules alone have, on this port, or on all that their destinations have; and hosts below wildcards of services, on
@@ -111,7 +111,7 @@ impl<'a> RoutesBuilder<'a> {
         let all = self.rules.routed().by_host(wildcard);
         let all = all.filter(|service_port| service_port.carries_http());
         all.map(|service_port| service_port.port.number)
-            .take(MOST_PORTS)
+            .take(MAX_PORTS)
     }
 
     /// Finds the ports of a rule's hosts. Each port has a configuration of its own: a short rule with many hosts and ports would be

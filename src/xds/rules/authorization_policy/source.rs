@@ -15,7 +15,7 @@ use crate::common::regex::quoted;
 use crate::rules::request_authentication::{FILTER as TOKENS, PAYLOAD};
 
 /// Places where the principal of a token can be divided into issuer and subject. Chosen: an issuer is a URL with few.
-const MOST_DIVISIONS: usize = 32;
+const MAX_DIVISIONS: usize = 32;
 
 /// The prefix of every identity.
 const SCHEME: &str = "spiffe://";
@@ -158,8 +158,8 @@ pub(super) fn request_principal(value: &str) -> Result<Principal, RuleError> {
     else {
         return Ok(both(Pattern::Anything, Pattern::Anything));
     };
-    if written.matches('/').count() > MOST_DIVISIONS {
-        let message = format!("{value:?} has more than {MOST_DIVISIONS} slashes");
+    if written.matches('/').count() > MAX_DIVISIONS {
+        let message = format!("{value:?} has more than {MAX_DIVISIONS} slashes");
         return Err(RuleError::Because(message));
     }
     let divisions = written.match_indices('/').filter_map(|(at, _)| {

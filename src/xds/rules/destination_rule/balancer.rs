@@ -19,7 +19,7 @@ use envoy_types::pb::google::protobuf::UInt64Value;
 use super::{EffectivePolicy, time};
 
 /// Size of a ring for which no rule says another (the same as Envoy's own).
-const SMALLEST_RING: u64 = 1024;
+const MIN_RING_SIZE: u64 = 1024;
 /// The runtime key that Envoy wants beside a value; no operator can set it by such a name, as Istio's.
 const NO_RUNTIME_KEY: &str = "(";
 
@@ -77,7 +77,7 @@ fn consistent_hash(hash: &ConsistentHashLb, clusters: usize, grpc: bool) -> (LbP
         Some(HashAlgorithm::RingHash(ring)) => ring.minimum_ring_size,
         Some(HashAlgorithm::Maglev(_)) | None => hash.minimum_ring_size,
     };
-    let size = if written > 0 { written } else { SMALLEST_RING };
+    let size = if written > 0 { written } else { MIN_RING_SIZE };
     let largest = largest_ring(clusters);
     let config = RingHashLbConfig {
         minimum_ring_size: Some(UInt64Value {

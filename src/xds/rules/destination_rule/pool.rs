@@ -42,9 +42,9 @@ fn tcp(cluster: &mut Cluster, settings: &TcpSettings) {
         cluster.connect_timeout = Some(time(timeout));
     }
     if let Some(thresholds) = thresholds(cluster)
-        && let Some(most) = positive(settings.max_connections)
+        && let Some(max) = positive(settings.max_connections)
     {
-        thresholds.max_connections = wire::number(most);
+        thresholds.max_connections = wire::number(max);
     }
     if let Some(keepalive) = &settings.tcp_keepalive {
         let written = keepalive::keepalive(keepalive);
@@ -68,14 +68,14 @@ fn requests(cluster: &mut Cluster, settings: &HttpSettings) {
     let Some(thresholds) = thresholds(cluster) else {
         return;
     };
-    if let Some(most) = positive(settings.http1_max_pending_requests) {
-        thresholds.max_pending_requests = wire::number(most);
+    if let Some(max) = positive(settings.http1_max_pending_requests) {
+        thresholds.max_pending_requests = wire::number(max);
     }
-    if let Some(most) = positive(settings.http2_max_requests) {
-        thresholds.max_requests = wire::number(most);
+    if let Some(max) = positive(settings.http2_max_requests) {
+        thresholds.max_requests = wire::number(max);
     }
-    if let Some(most) = positive(settings.max_retries) {
-        thresholds.max_retries = wire::number(most);
+    if let Some(max) = positive(settings.max_retries) {
+        thresholds.max_retries = wire::number(max);
     }
 }
 
@@ -88,16 +88,16 @@ pub(super) fn budget(cluster: &mut Cluster, written: &RetryBudget) {
     let Some(thresholds) = thresholds(cluster) else {
         return;
     };
-    let (percent, least) = USUAL_BUDGET;
+    let (percent, min) = USUAL_BUDGET;
     let own = written.percent.as_ref().map(|one| one.value);
     let percent = own.filter(|own| is_percentage(*own)).unwrap_or(percent);
-    let least = Some(written.min_retry_concurrency)
+    let min = Some(written.min_retry_concurrency)
         .filter(|number| *number > 0)
-        .unwrap_or(least);
+        .unwrap_or(min);
     thresholds.retry_budget = Some(thresholds::RetryBudget {
         budget_percent: Some(Percent { value: percent }),
         budget_interval: written.budget_interval.as_ref().map(time),
-        min_retry_concurrency: wire::number(least),
+        min_retry_concurrency: wire::number(min),
     });
 }
 
@@ -145,8 +145,8 @@ fn http(
     if let (Some(http), Some(options)) = (settings, options)
         && let Some(http2) = http2(options)
     {
-        if let Some(most) = positive(http.max_concurrent_streams) {
-            http2.max_concurrent_streams = wire::number(most);
+        if let Some(max) = positive(http.max_concurrent_streams) {
+            http2.max_concurrent_streams = wire::number(max);
         }
         let keepalive = http.http2_keep_alive.as_ref();
         http2.connection_keepalive = keepalive.map(|keepalive| core::KeepaliveSettings {

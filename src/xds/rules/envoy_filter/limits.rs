@@ -3,12 +3,12 @@
 use crate::scope::envoy_filters::Patches;
 
 /// Bytes that patches may add to all resources of a type that a proxy has. Chosen: a thousand listeners may each have a script of 30 kB.
-const MOST_ADDED: usize = 32 << 20;
+const MAX_ADDED_BYTES: usize = 32 << 20;
 /// Bytes that patches may add to one resource, however many there are: a filter with a short script.
-const LEAST_ADDED: usize = 8 << 10;
+const MIN_ADDED_BYTES: usize = 8 << 10;
 /// Bytes that may be read and written for that: each patch of a filter takes all of its connection manager.
-const MOST_WORK: usize = 128 << 20;
-const LEAST_WORK: usize = 64 << 10;
+const MAX_WORK_BYTES: usize = 128 << 20;
+const MIN_WORK_BYTES: usize = 64 << 10;
 
 /// Bytes that patches may add to one resource, and bytes that they may read and write for it: part of the cache key of a resource
 /// that proxies share.
@@ -23,11 +23,10 @@ impl PatchLimits {
     pub(super) fn of(patches: &Patches, resources: usize) -> Self {
         // Some proxies see one service more than others: they share the resources of all others, with their limits.
         let resources = round_up(resources.max(1));
-        let share =
-            |all: usize, least: usize| patches.share(all / resources).max(patches.share(least));
+        let share = |all: usize, min: usize| patches.share(all / resources).max(patches.share(min));
         Self {
-            added: share(MOST_ADDED, LEAST_ADDED),
-            work: share(MOST_WORK, LEAST_WORK),
+            added: share(MAX_ADDED_BYTES, MIN_ADDED_BYTES),
+            work: share(MAX_WORK_BYTES, MIN_WORK_BYTES),
         }
     }
 }

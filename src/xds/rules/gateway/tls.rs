@@ -255,11 +255,11 @@ fn parameters(written: &ServerTlsSettings) -> TlsParameters {
         TlsProtocol::Tlsv12 => tls_parameters::TlsProtocol::TlSv12,
         TlsProtocol::Tlsv13 => tls_parameters::TlsProtocol::TlSv13,
     };
-    let least = version(
+    let min = version(
         written.min_protocol_version(),
         tls_parameters::TlsProtocol::TlSv12,
     );
-    let most = version(
+    let max = version(
         written.max_protocol_version(),
         tls_parameters::TlsProtocol::TlsAuto,
     );
@@ -267,8 +267,8 @@ fn parameters(written: &ServerTlsSettings) -> TlsParameters {
     let suites = suites.filter(|suite| is_cipher_suite(suite));
     let mut known = BTreeSet::new();
     TlsParameters {
-        tls_minimum_protocol_version: least.into(),
-        tls_maximum_protocol_version: most.into(),
+        tls_minimum_protocol_version: min.into(),
+        tls_maximum_protocol_version: max.into(),
         cipher_suites: suites
             .filter(|suite| known.insert(*suite))
             .cloned()

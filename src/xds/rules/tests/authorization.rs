@@ -202,13 +202,13 @@ fn expression(pattern: &str, text: &str) -> bool {
     };
     let is_class = pattern.starts_with("[^/]");
     let fits = |one: char| letter.map_or(!is_class || one != '/', |letter| letter == one);
-    let (least, most, rest) = match rest.chars().next() {
+    let (min, max, rest) = match rest.chars().next() {
         Some('*') => (0, usize::MAX, &rest[1..]),
         Some('+') => (1, usize::MAX, &rest[1..]),
         _ => (1, 1, rest),
     };
-    let fitting = text.chars().take_while(|one| fits(*one)).count().min(most);
-    (least..=fitting).rev().any(|count| {
+    let fitting = text.chars().take_while(|one| fits(*one)).count().min(max);
+    (min..=fitting).rev().any(|count| {
         let after: String = text.chars().skip(count).collect();
         expression(rest, &after)
     })

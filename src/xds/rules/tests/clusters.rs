@@ -78,7 +78,7 @@ fn a_subset_may_be_of_a_place() {
 #[test]
 fn a_rule_for_the_workload_comes_first() {
     let mut world = world();
-    let pool = |most: u32| format!("connectionPool: {{tcp: {{maxConnections: {most}}}}}");
+    let pool = |max: u32| format!("connectionPool: {{tcp: {{maxConnections: {max}}}}}");
     let general = format!("host: a\ntrafficPolicy: {{{}}}", pool(10));
     let general = format!("{general}\n{SUBSETS}");
     let selecting = "host: a\nworkloadSelector: {matchLabels: {app: c}}";
@@ -90,13 +90,13 @@ fn a_rule_for_the_workload_comes_first() {
     destination_rule(&mut world, "also-selecting", 3, &with_subset);
     let snapshot = snapshot(world);
     let seen = |app: &str| snapshot.view(&node("demo", &[("app", app)]));
-    let most = |app: &str| {
+    let max = |app: &str| {
         let thresholds = cluster(&*seen(app), A).circuit_breakers.unwrap().thresholds;
         thresholds[0].max_connections.unwrap().value
     };
     let subsets = |app: &str| [V1, V2].map(|name| seen(app).all(Type::Cluster).get(name).is_some());
-    assert_eq!((most("c"), subsets("c")), (3, [false, true]));
-    assert_eq!((most("d"), subsets("d")), (10, [true, true]));
+    assert_eq!((max("c"), subsets("c")), (3, [false, true]));
+    assert_eq!((max("d"), subsets("d")), (10, [true, true]));
 }
 
 fn cluster_path(view: &dyn View, name: &str) -> String {
@@ -658,19 +658,19 @@ fn a_rule_for_some_workloads_sets_no_limits_of_a_server() {
     let services = Arc::make_mut(&mut world.services);
     let one = Arc::make_mut(services.get_mut(&key).unwrap());
     one.selector = labels(&[("app", "a")]);
-    let pool = |most: u32| {
-        format!("host: a\ntrafficPolicy: {{connectionPool: {{tcp: {{maxConnections: {most}}}}}}}")
+    let pool = |max: u32| {
+        format!("host: a\ntrafficPolicy: {{connectionPool: {{tcp: {{maxConnections: {max}}}}}}}")
     };
     let selector = "workloadSelector: {matchLabels: {app: a}}";
     let selecting = format!("{}\n{selector}", pool(3));
     destination_rule(&mut world, "selecting", 2, &selecting);
     let limits = |world: &World| {
         let view = snapshot(world.clone()).view(&node("demo", &[("app", "a")]));
-        let most = |name: &str| {
+        let max = |name: &str| {
             let thresholds = cluster(&*view, name).circuit_breakers.unwrap().thresholds;
             thresholds[0].max_connections.unwrap().value
         };
-        ["inbound|80|p80|a.demo.svc.cluster.local", A].map(most)
+        ["inbound|80|p80|a.demo.svc.cluster.local", A].map(max)
     };
     let [inbound, outbound] = limits(&world);
     assert!(inbound > 5 && outbound == 3, "{inbound} {outbound}");
@@ -722,7 +722,7 @@ fn an_ingress_has_the_limits_of_its_service() {
     let one = Arc::make_mut(services.get_mut(&key).unwrap());
     one.selector = labels(&[("app", "a")]);
     one.ports[0].target = Target::Number(8080);
-    let pool = |most: u32| format!("connectionPool: {{tcp: {{maxConnections: {most}}}}}");
+    let pool = |max: u32| format!("connectionPool: {{tcp: {{maxConnections: {max}}}}}");
     let ports = format!(
         "portLevelSettings: [{{port: {{number: 80}}, {}}}, {{port: {{number: 8080}}, {}}}]",
         pool(6),

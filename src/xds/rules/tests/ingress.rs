@@ -195,9 +195,9 @@ fn a_listener_with_unusable_tls_admits_no_client() {
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn limits_of_a_sidecar_come_before_those_of_its_service() {
-    let pool = |most: u32| {
+    let pool = |max: u32| {
         format!(
-            "{{tcp: {{maxConnections: {most}, idleTimeout: {most}s}}, http: {{maxRequestsPerConnection: {most}}}}}"
+            "{{tcp: {{maxConnections: {max}, idleTimeout: {max}s}}, http: {{maxRequestsPerConnection: {max}}}}}"
         )
     };
     let port = "port: {number: 80, name: p80, protocol: HTTP}";
@@ -242,7 +242,7 @@ fn limits_of_a_sidecar_come_before_those_of_its_service() {
                 &*view,
                 &format!("inbound|{port}|p{port}|a.demo.svc.cluster.local"),
             );
-            let most = one.circuit_breakers.unwrap().thresholds[0]
+            let max = one.circuit_breakers.unwrap().thresholds[0]
                 .max_connections
                 .unwrap()
                 .value;
@@ -250,9 +250,9 @@ fn limits_of_a_sidecar_come_before_those_of_its_service() {
                 let mut all = one.typed_extension_protocol_options.values();
                 let options = HttpProtocolOptions::decode(&*all.next().unwrap().value).unwrap();
                 let common = options.common_http_protocol_options.unwrap();
-                assert_eq!(common.max_requests_per_connection.unwrap().value, most);
+                assert_eq!(common.max_requests_per_connection.unwrap().value, max);
             }
-            most
+            max
         });
         assert_eq!(found, wanted, "{spec}");
         let listener: Listener = decoded(&*view, Type::Listener, "virtualInbound");

@@ -99,7 +99,7 @@ fn connections_begin_with_proxys_line() {
 
 #[test]
 fn retries_have_a_budget() {
-    for (written, percent, least, interval) in [
+    for (written, percent, min, interval) in [
         ("{}", 20.0, 3, None),
         (
             "{percent: 12.5, minRetryConcurrency: 7, budgetInterval: 2s}",
@@ -112,7 +112,7 @@ fn retries_have_a_budget() {
         let limits = &one.circuit_breakers.unwrap().thresholds[0];
         let budget = limits.retry_budget.unwrap();
         assert!((budget.budget_percent.unwrap().value - percent).abs() < f64::EPSILON);
-        assert_eq!(budget.min_retry_concurrency.unwrap().value, least);
+        assert_eq!(budget.min_retry_concurrency.unwrap().value, min);
         assert_eq!(budget.budget_interval.map(|time| time.seconds), interval);
     }
 }

@@ -19,10 +19,10 @@ const POST: &str = "POST";
 const METHOD: &str = ":method";
 
 /// Texts of `withoutHeaders` in one match: each doubles its routes.
-const MOST_WITHOUT: usize = 4;
+const MAX_WITHOUT: usize = 4;
 
 /// Bytes of the program of a method's regular expression, which is made while clients wait. Chosen: methods are short.
-const LARGEST_PROGRAM: usize = 32 << 10;
+const MAX_PROGRAM_SIZE: usize = 32 << 10;
 
 /// The forms of a match, any of which will do; none: no call meets it, or a conflict says that it is left out.
 pub(super) fn of(written: &HttpMatchRequest, mut whole: RouteMatch) -> Vec<RouteMatch> {
@@ -51,7 +51,7 @@ pub(crate) fn conflicts(rule: &Rule<VirtualService>, context: &RouteContext<'_>)
     let matches = rule.spec().http.iter().flat_map(|http| &http.r#match);
     for written in matches.filter(|written| context.holds(written, rule.namespace())) {
         if has_too_many_without(&matching::route_match(Some(written))) {
-            causes.insert(format!("with more than {MOST_WITHOUT} withoutHeaders"));
+            causes.insert(format!("with more than {MAX_WITHOUT} withoutHeaders"));
         } else if takes_calls(written).is_none() {
             causes.insert("with a regular expression of methods that cannot be read".to_owned());
         }
@@ -87,14 +87,14 @@ fn is_post(written: &StringMatch) -> Option<bool> {
         Some(MatchType::Regex(regex)) if regex == "*" => true,
         Some(MatchType::Regex(regex)) => {
             let mut whole = RegexBuilder::new(&format!("^(?:{regex})$"));
-            let whole = whole.size_limit(LARGEST_PROGRAM).build().ok()?;
+            let whole = whole.size_limit(MAX_PROGRAM_SIZE).build().ok()?;
             whole.is_match(POST)
         }
     })
 }
 
 fn has_too_many_without(matching: &RouteMatch) -> bool {
-    texts_without(matching).count() > MOST_WITHOUT
+    texts_without(matching).count() > MAX_WITHOUT
 }
 
 fn texts_without(matching: &RouteMatch) -> impl Iterator<Item = &HeaderMatcher> {

@@ -23,12 +23,12 @@ pub(crate) struct Built {
     pub(crate) port_of_all: Option<u16>,
     /// In place of an address: a path, or `@NAME`.
     pub(crate) socket: Option<Arc<str>>,
-    /// The services that it is for, at most [`MOST_NAMED`].
+    /// The services that it is for, at most [`MAX_NAMED`].
     pub(crate) services: Arc<[ServiceKey]>,
 }
 
 /// Services of one listener that are named where it is left out: whoever reads of so many knows which port is meant.
-pub(super) const MOST_NAMED: usize = 100;
+pub(super) const MAX_NAMED: usize = 100;
 
 impl Built {
     /// The conflict that tells that it is left out: at the services that it is for, and at the rules that it is made by.
