@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 /// The most probes that an agent takes.
-pub(crate) const MOST: usize = 256;
+pub(crate) const MAX_PROBES: usize = 256;
 
 /// Returns the rule that a probe with this handler breaks, as the part of the probe that does; `None` if the agent takes it.
 pub(crate) fn fault(handler: &str, asked: &Map<String, Value>) -> Option<&'static str> {

@@ -380,10 +380,8 @@ fn number(value: &str, range: RangeInclusive<u32>) -> Result<(), String> {
     match value.parse::<u32>() {
         Ok(number) if digits && range.contains(&number) => Ok(()),
         _ => {
-            let (least, most) = range.into_inner();
-            Err(format!(
-                "want a number from {least} to {most}, got {value:?}"
-            ))
+            let (min, max) = range.into_inner();
+            Err(format!("want a number from {min} to {max}, got {value:?}"))
         }
     }
 }
@@ -403,12 +401,12 @@ fn range(value: &str) -> Result<(), String> {
     let refused = || format!("want an address range, such as 10.0.0.0/8, got {value:?}");
     let (address, bits) = value.split_once('/').ok_or_else(refused)?;
     let address: IpAddr = address.parse().map_err(|_| refused())?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
+    let max = if address.is_ipv4() { 32 } else { 128 };
     // `number` alone would take any zeros in front.
     if bits.len() > 3 {
         Err(refused())
     } else {
-        number(bits, 0..=most).map_err(|_| refused())
+        number(bits, 0..=max).map_err(|_| refused())
     }
 }
 

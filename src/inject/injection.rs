@@ -234,7 +234,7 @@ impl Injection<'_> {
         read: impl FnOnce(&yaml::Node, &mut TypingReport) -> Result<T, OutputError>,
     ) -> Result<Option<T>, StopReason> {
         // An escape of YAML has at least two bytes, and yields at most three.
-        let may_be_long = text.len() > pod::LONGEST_VARIABLE / 2;
+        let may_be_long = text.len() > pod::MAX_VARIABLE_LENGTH / 2;
         let found = render_cache.get(text, |text| {
             let node = tree(template.name(), text).map_err(StopReason::Template)?;
             let Some(node) = node else {

@@ -71,7 +71,7 @@ fn is_scrape_form(name: &str) -> bool {
 }
 
 /// The targets that the agent takes at most (`init::config::scrape`).
-const MOST_TARGETS: usize = 16;
+const MAX_TARGETS: usize = 16;
 
 /// A page of the application's metrics.
 #[derive(Debug, PartialEq)]
@@ -126,8 +126,8 @@ fn targets(text: &str, status_port: u16) -> Result<Vec<Target>, String> {
         })
     });
     let read: Vec<Target> = read.collect::<Result<_, String>>()?;
-    if read.len() > MOST_TARGETS {
-        return Err(format!("it has more than {MOST_TARGETS} targets"));
+    if read.len() > MAX_TARGETS {
+        return Err(format!("it has more than {MAX_TARGETS} targets"));
     }
     Ok(read)
 }

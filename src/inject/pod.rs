@@ -223,7 +223,7 @@ pub(crate) fn proxies_mut(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
 }
 
 /// Linux's limit for one variable or argument (`MAX_ARG_STRLEN`), with a variable's name, `=` and the byte at its end.
-pub(crate) const LONGEST_VARIABLE: usize = 128 << 10;
+pub(crate) const MAX_VARIABLE_LENGTH: usize = 128 << 10;
 
 /// The containers that run as a user, with their list and place in it: a container's own user takes precedence over its pod's.
 /// Containers whose names Istio's templates use are left out.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::agent_probes;
 use crate::file::Probers;
-use crate::pod::{self, LONGEST_VARIABLE, PodList};
+use crate::pod::{self, MAX_VARIABLE_LENGTH, PodList};
 use crate::status::Status;
 use crate::warnings::Warnings;
 
@@ -37,12 +37,12 @@ impl fmt::Display for Excess {
         match self {
             Self::Bytes => write!(
                 f,
-                "make {VARIABLE} longer than {LONGEST_VARIABLE} bytes, with which Linux starts no program"
+                "make {VARIABLE} longer than {MAX_VARIABLE_LENGTH} bytes, with which Linux starts no program"
             ),
             Self::Probes => write!(
                 f,
                 "be one of over {} in {VARIABLE}, with which the proxy does not start",
-                agent_probes::MOST
+                agent_probes::MAX_PROBES
             ),
         }
     }
@@ -51,12 +51,12 @@ impl fmt::Display for Excess {
 impl BoundedProbes {
     /// Adds a probe for which the variable has room.
     fn insert(&mut self, path: String, original: Value) -> Result<(), Excess> {
-        if self.probes.len() >= agent_probes::MOST {
+        if self.probes.len() >= agent_probes::MAX_PROBES {
             return Err(Excess::Probes);
         }
         let text = serde_json::to_string(&original).unwrap_or_default();
         let bytes = self.bytes + path.len() + text.len() + "{\"\":}".len();
-        if bytes + VARIABLE.len() + "=\0".len() > LONGEST_VARIABLE {
+        if bytes + VARIABLE.len() + "=\0".len() > MAX_VARIABLE_LENGTH {
             return Err(Excess::Bytes);
         }
         self.bytes = bytes;
@@ -575,13 +575,13 @@ mod tests {
     #[test]
     fn as_many_probes_are_rewritten_as_the_agent_takes() {
         let probe = json!({"httpGet": {"port": 80}});
-        let containers = (0..=agent_probes::MOST)
+        let containers = (0..=agent_probes::MAX_PROBES)
             .map(|at| json!({"name": format!("a{at}"), "livenessProbe": probe}));
         let mut made = json!({"spec": {"containers": containers.collect::<Vec<_>>()}});
         let (originals, warnings) = rewritten(&mut made);
-        assert_eq!(originals.len(), agent_probes::MOST);
+        assert_eq!(originals.len(), agent_probes::MAX_PROBES);
         assert_eq!(
-            made["spec"]["containers"][agent_probes::MOST]["livenessProbe"],
+            made["spec"]["containers"][agent_probes::MAX_PROBES]["livenessProbe"],
             probe
         );
         assert_eq!(

@@ -76,7 +76,7 @@ const WAS: &str = "was";
 const IS: &str = "is";
 
 /// The longest record, in bytes: the API server accepts 256 KiB of annotations in all. Longer values are not recorded.
-const LONGEST: usize = 16 << 10;
+const MAX_RECORD_BYTES: usize = 16 << 10;
 
 /// The list beside the maps.
 const VOLUMES: &str = PodList::Volumes.name();
@@ -107,7 +107,7 @@ fn entries<'a>(pod: &'a Value, part: &str, map: &str) -> Option<&'a Map<String, 
 /// Records in the status the values that an injection added to these maps, and those that it replaced.
 pub(crate) fn note(status: &mut Status, before: &Value, after: &Value) {
     status.note_metadata(before.get("metadata"), after);
-    let mut room = LONGEST;
+    let mut room = MAX_RECORD_BYTES;
     let mut replaced = Map::new();
     for (part, _, map) in MAPS {
         let mut record = record(entries(before, part, map), entries(after, part, map));
@@ -519,7 +519,7 @@ mod tests {
 
     #[test]
     fn long_values_are_not_recorded() {
-        let long = "x".repeat(LONGEST);
+        let long = "x".repeat(MAX_RECORD_BYTES);
         let before = json!({"metadata": {"annotations": {"a": "1", "b": long, "c": "3"}}});
         let after = json!({"metadata": {"annotations": {"a": "", "b": "", "c": ""}}});
         let wanted =

@@ -16,16 +16,16 @@ pub(crate) const USER_VOLUME: &str = "sidecar.istio.io/userVolume";
 pub(crate) const USER_VOLUME_MOUNT: &str = "sidecar.istio.io/userVolumeMount";
 
 /// Volumes, or mounts, of one annotation. Chosen: a pod has a few, and each is checked, rendered and patched.
-const MOST_ENTRIES: usize = 500;
+const MAX_ENTRIES: usize = 500;
 
 /// Characters of a path that an error shows.
 const MAX_SHOWN: usize = 64;
 
 /// Reads a map by name, or a list, whose elements have their names in them.
 fn entries(value: &str) -> Result<Map<String, Value>, String> {
-    let too_many = |count: usize| format!("{count} entries, {MOST_ENTRIES} at most");
+    let too_many = |count: usize| format!("{count} entries, {MAX_ENTRIES} at most");
     let items = match serde_json::from_str::<Value>(value) {
-        Ok(Value::Object(entries)) if entries.len() > MOST_ENTRIES => {
+        Ok(Value::Object(entries)) if entries.len() > MAX_ENTRIES => {
             return Err(too_many(entries.len()));
         }
         Ok(Value::Object(entries)) => return Ok(entries),
@@ -33,7 +33,7 @@ fn entries(value: &str) -> Result<Map<String, Value>, String> {
         Ok(_) => return Err("want a JSON object or list".to_owned()),
         Err(error) => return Err(format!("want a JSON object or list: {error}")),
     };
-    if items.len() > MOST_ENTRIES {
+    if items.len() > MAX_ENTRIES {
         return Err(too_many(items.len()));
     }
     let mut made = Map::new();
@@ -179,10 +179,10 @@ mod tests {
                 .collect();
             format!("[{}]", all.join(", "))
         };
-        for text in [map(MOST_ENTRIES), list(MOST_ENTRIES)] {
+        for text in [map(MAX_ENTRIES), list(MAX_ENTRIES)] {
             assert_eq!(check(&text, "Volume"), Ok(()));
         }
-        for text in [map(MOST_ENTRIES + 1), list(MOST_ENTRIES + 1)] {
+        for text in [map(MAX_ENTRIES + 1), list(MAX_ENTRIES + 1)] {
             let cause = check(&text, "Volume").unwrap_err();
             assert_eq!(cause, "501 entries, 500 at most");
         }

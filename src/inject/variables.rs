@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::annotations;
 use crate::fragment::Fragment;
-use crate::pod::{self, LONGEST_VARIABLE, PROXY, PodList};
+use crate::pod::{self, MAX_VARIABLE_LENGTH, PROXY, PodList};
 use crate::release::Release;
 use crate::status::Status;
 use crate::warnings::Warnings;
@@ -36,7 +36,7 @@ impl Containers for Fragment {
 }
 
 /// Bytes of a flag that a message names. Chosen: pilot-agent's have fewer than 40.
-const LONGEST_FLAG: usize = 64;
+const MAX_FLAG_LENGTH: usize = 64;
 
 /// Returns the reason why a container of the injection could not start: a variable or an argument that is too long, by its name.
 pub(crate) fn too_long(pod: &Value, injected: &Status) -> Option<String> {
@@ -70,17 +70,17 @@ fn container_too_long(container: &Value) -> Option<String> {
         let named = (flag, text.len() + "\0".len());
         // Its value may be a secret.
         flag = match text.split('=').next() {
-            Some(name) if name.starts_with('-') && name.len() <= LONGEST_FLAG => name,
+            Some(name) if name.starts_with('-') && name.len() <= MAX_FLAG_LENGTH => name,
             _ => "an argument",
         };
         named
     });
     let (name, bytes) = variables
         .chain(arguments)
-        .find(|(_, bytes)| *bytes > LONGEST_VARIABLE)?;
+        .find(|(_, bytes)| *bytes > MAX_VARIABLE_LENGTH)?;
     let of = pod::name(container);
     Some(format!(
-        "{name} of {of} would have {bytes} bytes, and Linux starts no program with a variable or argument of over {LONGEST_VARIABLE}"
+        "{name} of {of} would have {bytes} bytes, and Linux starts no program with a variable or argument of over {MAX_VARIABLE_LENGTH}"
     ))
 }
 
@@ -118,10 +118,10 @@ pub(crate) fn leave_out_long(made: &mut impl Containers, warnings: &mut Warnings
             let name = pod::name(variable);
             let value = variable.get("value").and_then(Value::as_str);
             let bytes = name.len() + value.map_or(0, str::len) + "=\0".len();
-            let fits = bytes <= LONGEST_VARIABLE || !name.starts_with(OPTIONAL);
+            let fits = bytes <= MAX_VARIABLE_LENGTH || !name.starts_with(OPTIONAL);
             if !fits {
                 warnings.push(|| format!(
-                    "{name} of {of} is left out: it has {bytes} bytes, and Linux starts no program with a variable of over {LONGEST_VARIABLE}"
+                    "{name} of {of} is left out: it has {bytes} bytes, and Linux starts no program with a variable of over {MAX_VARIABLE_LENGTH}"
                 ));
             }
             fits

@@ -46,11 +46,11 @@ fn with(mut trail: Vec<String>, step: String) -> Vec<String> {
     trail
 }
 
-const LONGEST_STEP: usize = 64;
+const MAX_STEP_LENGTH: usize = 64;
 
 fn step(key: &str) -> String {
     // The whole of it may be the pod's.
-    let key = first_letters(key, LONGEST_STEP);
+    let key = first_letters(key, MAX_STEP_LENGTH);
     if key.contains(is_control) {
         format!(".{key:?}")
     } else {

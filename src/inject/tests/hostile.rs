@@ -776,7 +776,7 @@ fn once(configuration: &Configuration, request: &Request, pod: &Value) -> (Durat
 /// Ten times the input takes about ten times as long: quadratic work would take a hundred times.
 const TIMES: u32 = 30;
 /// Shorter durations are too small to measure.
-const SHORTEST: Duration = Duration::from_millis(2);
+const MIN_MEASURED: Duration = Duration::from_millis(2);
 /// Rounds, of which the shortest counts: other tests run at the same time.
 const ROUNDS: usize = 25;
 
@@ -790,7 +790,7 @@ fn grows(
         let [(one, first), (ten, last)] =
             asked.map(|(request, pod)| once(configuration, request, pod));
         best = [best[0].min(one), best[1].min(ten)];
-        let slow = best[1] > best[0].max(SHORTEST) * TIMES;
+        let slow = best[1] > best[0].max(MIN_MEASURED) * TIMES;
         if !slow || round == ROUNDS {
             return ([first, last], slow.then(|| format!("{best:?}")));
         }

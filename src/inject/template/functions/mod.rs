@@ -99,10 +99,10 @@ fn build(dialect: Dialect) -> FuncMap {
 
 /// The function within its bounds.
 fn counted(row: &Function) -> gotmpl::ValueFunc {
-    let Function(name, fewest, most, call) = *row;
+    let Function(name, fewest, max, call) = *row;
     Arc::new(move |args: &[Value]| {
-        if args.len() < fewest || args.len() > most {
-            let expected = if args.len() < fewest { fewest } else { most };
+        if args.len() < fewest || args.len() > max {
+            let expected = if args.len() < fewest { fewest } else { max };
             return Err(TemplateError::ArgCount {
                 name: name.to_owned(),
                 expected,

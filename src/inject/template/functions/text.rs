@@ -293,7 +293,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 /// Bytes of the longest text that a pattern is matched with, and of the largest program of a pattern: their product bounds
 /// the time.
-const LONGEST: usize = 1 << 16;
+const MAX_TEXT_BYTES: usize = 1 << 16;
 const PROGRAM: usize = 1 << 16;
 
 /// Reasons for which a pattern is not compiled.
@@ -312,8 +312,8 @@ impl From<Pattern> for TemplateError {
 }
 
 fn regex(pattern: &str, text: &str) -> Result<Regex, Pattern> {
-    if text.len() > LONGEST {
-        let cause = wrong(format!("wants a text of {LONGEST} bytes at most"));
+    if text.len() > MAX_TEXT_BYTES {
+        let cause = wrong(format!("wants a text of {MAX_TEXT_BYTES} bytes at most"));
         return Err(Pattern::Refused(cause));
     }
     session::charge(u64::try_from(1000 + text.len() * 8).unwrap_or(u64::MAX))

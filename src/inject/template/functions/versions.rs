@@ -10,7 +10,7 @@ pub(super) const ROWS: &[Function] = &[Function("semverCompare", 2, 2, |args| {
 })];
 
 /// Bytes of a constraint at most: charts have one or two dozens.
-const LONGEST: usize = 4096;
+const MAX_CONSTRAINT_BYTES: usize = 4096;
 
 /// The operators before a version; longer ones come before their prefixes.
 const OPERATORS: [&str; 11] = ["!=", ">=", "=>", "<=", "=<", "~>", "=", ">", "<", "~", "^"];
@@ -35,9 +35,9 @@ struct Bound<'a> {
 
 /// Alternatives with `||` between, in each of them bounds with blanks or commas between.
 fn satisfies(constraint: &str, version: &str) -> Result<bool, TemplateError> {
-    if constraint.len() > LONGEST {
+    if constraint.len() > MAX_CONSTRAINT_BYTES {
         return Err(wrong(format!(
-            "wants a constraint of {LONGEST} bytes at most"
+            "wants a constraint of {MAX_CONSTRAINT_BYTES} bytes at most"
         )));
     }
     // All alternatives are parsed before one is checked: an error is one in any order.
