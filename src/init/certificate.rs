@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 /// Bytes of a PEM file. Chosen: a bundle of all public roots is a quarter of it.
-pub(crate) const LARGEST_FILE: u64 = 1 << 20;
+pub(crate) const MAX_PEM_BYTES: u64 = 1 << 20;
 
 /// The beginning of a line that begins or ends a block; its label and `-----` follow.
 const BEGIN: &[u8] = b"-----BEGIN ";
@@ -28,7 +28,7 @@ const VERSION: u8 = 0xa0;
 /// have ended at `now`, and of the others.
 pub(crate) fn expiry(pem: &[u8], now: u64) -> [Option<u64>; 2] {
     let mut earliest = [None; 2];
-    if pem.len() as u64 > LARGEST_FILE {
+    if pem.len() as u64 > MAX_PEM_BYTES {
         return earliest;
     }
     let mut block = None;
@@ -313,7 +313,7 @@ Vjn+ABv9fv9ixcHTlddWKjnv6pAKnDkDiAEC
     #[test]
     fn a_file_of_more_than_a_megabyte_is_not_read() {
         let mut pem = LEAF.as_bytes().to_vec();
-        pem.resize(usize::try_from(LARGEST_FILE).unwrap(), b'\n');
+        pem.resize(usize::try_from(MAX_PEM_BYTES).unwrap(), b'\n');
         assert_eq!(earliest(&pem), Some(1_803_904_496));
         pem.push(b'\n');
         assert_eq!(earliest(&pem), None);

@@ -58,7 +58,7 @@ pub(crate) fn reap() -> Option<(Pid, ExitStatus)> {
 }
 
 /// Two proxies, a validator, a command, eight companions and eight probes.
-const MOST: usize = 20;
+const MAX_CHILDREN: usize = 20;
 
 /// The children that have not been reaped, adopted ones left out.
 #[derive(Debug, Default)]
@@ -179,7 +179,7 @@ impl Children {
         let pid = started.map_err(|error| (ExitStatus::NotStarted(spawn_code(&error)), error))?;
         if self.started.capacity() == 0 {
             // Once and for all: a list that grows later stays above the memory that it grew over.
-            self.started.reserve_exact(MOST);
+            self.started.reserve_exact(MAX_CHILDREN);
         }
         self.started.push((pid, kind));
         Ok(pid)
@@ -358,7 +358,7 @@ mod tests {
             .keep(Kind::Proxy(Epoch(0)), Ok(Pid::pretend(1)))
             .unwrap();
         let room = children.started.capacity();
-        for serial in 1..MOST {
+        for serial in 1..MAX_CHILDREN {
             let kind = Kind::Probe(u64::try_from(serial).unwrap());
             children.keep(kind, Ok(Pid::pretend(2))).unwrap();
         }

@@ -31,12 +31,12 @@ pub(crate) fn open_to_change(path: &Path) -> io::Result<File> {
     open_with(path, sys::OPEN_READ_WRITE)
 }
 
-/// All of `path`, if it is a regular file of at most `most` bytes.
+/// All of `path`, if it is a regular file of at most `max` bytes.
 ///
 /// # Errors
 /// As for `open`; `FileTooLarge`; `WouldBlock` for a file of the kernel's own that has nothing to say yet.
-pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    sys::read_whole(&mut open(path)?, most)
+pub(crate) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    sys::read_whole(&mut open(path)?, max)
 }
 
 fn open_with(path: &Path, flags: sys::OpenFlags) -> io::Result<File> {

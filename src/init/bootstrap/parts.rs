@@ -17,10 +17,10 @@ pub(super) struct Text {
     pub(super) bytes: &'static str,
 }
 
-// The numbers of steps. Up to `DEEPEST`: an entry begins, so many levels deep; 0 is the first, which only writes.
-const DEEPEST: u8 = 31;
+// The numbers of steps. Up to `MAX_DEPTH`: an entry begins, so many levels deep; 0 is the first, which only writes.
+const MAX_DEPTH: u8 = 31;
 /// From here on: a bracket is closed, so many levels deep.
-const CLOSE: u8 = DEEPEST + 1;
+const CLOSE: u8 = MAX_DEPTH + 1;
 /// Added to the first kind: an entry that is there only if its value is. Its bytes are the key with colon and blank, and
 /// the name of the value.
 const NAMED: u8 = 128;
@@ -115,7 +115,7 @@ impl<const STEPS: usize, const BYTES: usize> Order<STEPS, BYTES> {
 
     /// Begins an entry; the value may be a name.
     const fn entry(&mut self, text: &[u8], at: usize) -> usize {
-        assert!(self.depth <= DEEPEST);
+        assert!(self.depth <= MAX_DEPTH);
         self.begin(self.depth);
         let mut value = at;
         if text[at] == b'"' {

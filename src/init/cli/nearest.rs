@@ -5,16 +5,16 @@
 use super::flags::Table;
 
 /// Characters of a word that is compared. Chosen: the cost is the product of the lengths, and no flag is that long.
-const LONGEST: usize = 64;
+const MAX_WORD_LENGTH: usize = 64;
 /// Flags that are suggested. Chosen: more are no help.
-const MOST: usize = 5;
+const MAX_SUGGESTIONS: usize = 5;
 
 /// The nearest of `known`, unless it is so far that naming it would only confuse.
 pub(super) fn nearest(
     word: &str,
     known: &mut dyn Iterator<Item = &'static str>,
 ) -> Option<&'static str> {
-    if word.len() > LONGEST {
+    if word.len() > MAX_WORD_LENGTH {
         return None;
     }
     let (distance, near) = known
@@ -28,12 +28,12 @@ pub(super) fn nearest(
 /// words in common. Some flag is always named.
 #[cold]
 pub(super) fn did_you_mean(table: Table, typed: &str) -> String {
-    let end = typed.floor_char_boundary(LONGEST);
+    let end = typed.floor_char_boundary(MAX_WORD_LENGTH);
     let typed = typed.get(..end).unwrap_or_default();
     let wanted = words(typed).count();
     let mut said = String::new();
     let (mut named, mut last) = (0, 0);
-    let (mut least, mut near) = (usize::MAX, "");
+    let (mut min, mut near) = (usize::MAX, "");
     let mut flags = table.flags();
     loop {
         // History comes last.
@@ -47,7 +47,7 @@ pub(super) fn did_you_mean(table: Table, typed: &str) -> String {
             same += usize::from(unlike == 0);
             alike += usize::from(unlike <= word.len() / 3);
         }
-        if wanted > 0 && same == wanted && named < MOST {
+        if wanted > 0 && same == wanted && named < MAX_SUGGESTIONS {
             last = said.len();
             named += 1;
             said.push_str(", --");
@@ -59,8 +59,8 @@ pub(super) fn did_you_mean(table: Table, typed: &str) -> String {
         if distance > slips(typed) {
             rank += (1 + 2 * (wanted - alike) + usize::from(!name.starts_with(typed))) << 16;
         }
-        if rank < least {
-            (least, near) = (rank, name);
+        if rank < min {
+            (min, near) = (rank, name);
         }
         if flag.is_none() {
             break;

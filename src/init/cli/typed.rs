@@ -91,7 +91,7 @@ fn number(value: &str, allowed: RangeInclusive<u32>) -> Result<u32, String> {
     number
         .filter(|number| allowed.contains(number))
         .ok_or_else(|| {
-            let (least, most) = (allowed.start().to_string(), allowed.end().to_string());
-            ["a number from ", &least, " to ", &most].concat()
+            let (min, max) = (allowed.start().to_string(), allowed.end().to_string());
+            ["a number from ", &min, " to ", &max].concat()
         })
 }

@@ -237,8 +237,8 @@ fn ip_version(layers: &Layers<'_>, identity: &Identity) -> Option<IpVersion> {
 fn concurrency(layers: &Layers<'_>, host: &Host, warnings: &mut Vec<String>) -> Option<u32> {
     const VARIABLE: &str = "ISTIO_CPU_LIMIT";
     /// More threads than any machine has; Envoy would try to start them all.
-    const MOST: i64 = 65535;
-    let given = u32::try_from(layers.number("concurrency", 0..=MOST)).unwrap_or(0);
+    const MAX_THREADS: i64 = 65535;
+    let given = u32::try_from(layers.number("concurrency", 0..=MAX_THREADS)).unwrap_or(0);
     if given > 0 {
         return Some(given);
     }

@@ -236,13 +236,13 @@ impl<'a> Layers<'a> {
         u16::try_from(number).unwrap_or(0)
     }
 
-    /// A duration of at least `least`.
-    pub(super) fn duration(&self, name: &'static str, least: Duration) -> Duration {
-        let duration = self.parse(name, duration::parse).unwrap_or(least);
-        if duration < least {
+    /// A duration of at least `min`.
+    pub(super) fn duration(&self, name: &'static str, min: Duration) -> Duration {
+        let duration = self.parse(name, duration::parse).unwrap_or(min);
+        if duration < min {
             self.wrong(
                 name,
-                &["it must be at least ", &duration::proto(least)].concat(),
+                &["it must be at least ", &duration::proto(min)].concat(),
             );
         }
         duration

@@ -11,7 +11,7 @@ use crate::supervisor::{CleanExit, Policy};
 use crate::values::duration;
 
 /// A drain of more seconds than that, 68 years, is as long.
-const LONGEST_SECONDS: i64 = 0x7fff_ffff;
+const MAX_SECONDS: i64 = 0x7fff_ffff;
 
 #[inline(never)]
 pub(super) fn policy(
@@ -81,7 +81,7 @@ fn drain(layers: &Layers<'_>, warnings: &mut Vec<String>) -> (Duration, Option<D
             Some(0..) => "",
             Some(_) => "negative, so there is no drain",
         };
-        let seconds = seconds.unwrap_or(5).clamp(0, LONGEST_SECONDS);
+        let seconds = seconds.unwrap_or(5).clamp(0, MAX_SECONDS);
         longest = Duration::from_secs(seconds.unsigned_abs());
         if !cause.is_empty() {
             warnings.push(ConfigError::doubt(VARIABLE, text, cause));

@@ -49,7 +49,7 @@ pub struct HttpProbe {
 const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
 
 /// Probes: five for each of some fifty containers, far more than a pod has.
-const MOST_PROBERS: usize = 256;
+const MAX_PROBERS: usize = 256;
 
 /// The timeout of a probe that names none: pilot-agent 1.1.5 waited as long.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,7 +65,7 @@ pub(super) fn probers(layers: &Layers<'_>) -> Vec<Prober> {
 fn parse(text: &str) -> Result<Vec<Prober>, ConfigError> {
     // The map keeps its keys in order.
     let map = json::object(VARIABLE, text)?;
-    if map.len() > MOST_PROBERS {
+    if map.len() > MAX_PROBERS {
         return Err(ConfigError::unreadable(
             VARIABLE,
             "there are more than 256 probers",
@@ -453,10 +453,10 @@ mod tests {
                 .collect();
             ["{", &probes.join(","), "}"].concat()
         };
-        let probers = parse(&text(MOST_PROBERS)).unwrap();
-        assert_eq!(probers.len(), MOST_PROBERS);
+        let probers = parse(&text(MAX_PROBERS)).unwrap();
+        assert_eq!(probers.len(), MAX_PROBERS);
         assert!(probers.is_sorted_by(|a, b| a.path < b.path));
-        let error = parse(&text(MOST_PROBERS + 1)).unwrap_err().to_string();
+        let error = parse(&text(MAX_PROBERS + 1)).unwrap_err().to_string();
         let expected = "cannot read ISTIO_KUBE_APP_PROBERS: there are more than 256 probers";
         assert_eq!(error, expected);
     }

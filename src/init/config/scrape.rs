@@ -25,7 +25,7 @@ pub struct ScrapeTarget {
 const VARIABLE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
 
 /// Pages: one for each of an ordinary pod's containers, a few times over.
-const MOST_TARGETS: usize = 16;
+const MAX_TARGETS: usize = 16;
 
 /// The agent's, Envoy's and Istio's own ports: a request to one of them could come round to us again.
 const RESERVED: [u16; 9] = [
@@ -72,7 +72,7 @@ fn parse(
         let target = target(&annotations, own, warnings)?;
         return Ok(target.into_iter().collect());
     }
-    if list.len() > MOST_TARGETS {
+    if list.len() > MAX_TARGETS {
         return Err(wrong("there are more than 16 targets"));
     }
     let mut targets = Vec::with_capacity(list.len());
@@ -280,7 +280,7 @@ mod tests {
                 .collect();
             [r#"{"targets":["#, &targets.join(","), "]}"].concat()
         };
-        assert_eq!(found(&text(16)).unwrap().len(), MOST_TARGETS);
+        assert_eq!(found(&text(16)).unwrap().len(), MAX_TARGETS);
         let expected = "cannot read ISTIO_PROMETHEUS_ANNOTATIONS: there are more than 16 targets";
         assert_eq!(found(&text(17)), Err(expected.to_owned()));
     }

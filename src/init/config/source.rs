@@ -255,9 +255,9 @@ impl Basis<'_> {
 }
 
 fn connect_timeout(layers: &Layers<'_>) -> Duration {
-    const LONGEST: Duration = Duration::from_secs(30);
+    const MAX_TIMEOUT: Duration = Duration::from_secs(30);
     let timeout = layers.duration("connect-timeout", TICK);
-    if timeout > LONGEST || !timeout.subsec_nanos().is_multiple_of(1_000_000) {
+    if timeout > MAX_TIMEOUT || !timeout.subsec_nanos().is_multiple_of(1_000_000) {
         layers.wrong(
             "connect-timeout",
             "it must be 1ms to 30s, in whole milliseconds",

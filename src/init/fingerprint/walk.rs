@@ -226,7 +226,7 @@ impl Walk {
         }
         match regular::open(&path) {
             Ok(file) => {
-                let small = length <= certificate::LARGEST_FILE;
+                let small = length <= certificate::MAX_PEM_BYTES;
                 self.reading = Some(Box::new(Reading {
                     path,
                     metadata,

@@ -13,7 +13,7 @@ use serde_core::de::IgnoredAny;
 use super::{Map, Number, Value};
 
 /// Objects and lists inside each other: recursion must not use up the stack. serde_json's own limit.
-const DEEPEST: usize = 127;
+const MAX_DEPTH: usize = 127;
 
 /// Parses one value, no more than 127 levels deep.
 ///
@@ -31,7 +31,7 @@ pub fn parse(bytes: &[u8]) -> Result<Value, ParseError> {
         }
     };
     let mut reader = Reader { text, at: 0 };
-    let read = reader.value(DEEPEST);
+    let read = reader.value(MAX_DEPTH);
     read.map_err(|cause| ParseError::new(cause, bytes, reader.at))
 }
 
@@ -231,8 +231,8 @@ impl Reader<'_> {
 }
 
 /// The largest double is 1.7976931348623157e308: Envoy refuses a document that has a larger number.
-const LARGEST: &str = "17976931348623158";
-const LARGEST_EXPONENT: i64 = 308;
+const MAX_SIGNIFICANT: &str = "17976931348623158";
+const MAX_EXPONENT: i64 = 308;
 
 /// Whether the double nearest to `number`, which is JSON's, would be infinite.
 pub(super) fn is_too_large(number: &str) -> bool {
@@ -248,9 +248,9 @@ pub(super) fn is_too_large(number: &str) -> bool {
     let length = |text: &str| i64::try_from(text.len()).unwrap_or(i64::MAX);
     let leading = length(whole) - (length(&digits) - length(significant)) - 1;
     match exponent.parse::<i64>() {
-        Ok(exponent) => match exponent.saturating_add(leading).cmp(&LARGEST_EXPONENT) {
+        Ok(exponent) => match exponent.saturating_add(leading).cmp(&MAX_EXPONENT) {
             Ordering::Less => false,
-            Ordering::Equal => significant > LARGEST,
+            Ordering::Equal => significant > MAX_SIGNIFICANT,
             Ordering::Greater => true,
         },
         // Longer than 64 bits.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::action::{Action, ChildSignal};
 use super::event::ExitStatus;
-use super::exits::MOST_DOUBLINGS;
+use super::exits::MAX_DOUBLINGS;
 use super::note::Note;
 use super::timers::Timer;
 use super::{Phase, Supervisor};
@@ -108,7 +108,7 @@ impl Companion {
         if ran >= reset {
             self.failures = 0;
         }
-        let doublings = self.failures.min(MOST_DOUBLINGS);
+        let doublings = self.failures.min(MAX_DOUBLINGS);
         self.failures = self.failures.saturating_add(1);
         doublings
     }

@@ -12,7 +12,7 @@ use super::note::Note;
 use super::policy::CleanExit;
 use super::running::wanted;
 use super::timers::Timer;
-use super::{LONGEST_RETRY, Next, Place, Supervisor};
+use super::{MAX_RETRY, Next, Place, Supervisor};
 
 /// A child whose parent dies during the hand-over is LIVE in a moment or never: it asks for its parent ten times, a second
 /// apart, then aborts (10.1 s, measured with Envoy 1.40). Nothing serves meanwhile, so it gets this long. Chosen: forty
@@ -20,7 +20,7 @@ use super::{LONGEST_RETRY, Next, Place, Supervisor};
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest delay where no budget ends the retries (`--on-clean-exit=restart`, companions) is `--retry-initial` times 2 to
 /// this power. Chosen: 102 s, with the default of 200 ms.
-pub(super) const MOST_DOUBLINGS: u32 = 9;
+pub(super) const MAX_DOUBLINGS: u32 = 9;
 
 /// A proxy that ends with 1 within that has refused its configuration, or a port of it was taken. Envoy 1.40 takes 0.1 s for
 /// either; chosen: ten times that.
@@ -195,7 +195,7 @@ impl Supervisor {
         self.policy
             .retry_initial
             .saturating_mul(factor)
-            .min(LONGEST_RETRY)
+            .min(MAX_RETRY)
     }
 
     /// The newest epoch ended with 0, not asked for.
@@ -231,7 +231,7 @@ impl Supervisor {
             CleanExit::Idle | CleanExit::Restart if self.next != Next::Nothing => {}
             CleanExit::Idle => out.push(Action::Note(Note::Idle)),
             CleanExit::Restart => {
-                let doublings = self.clean_exits.min(MOST_DOUBLINGS);
+                let doublings = self.clean_exits.min(MAX_DOUBLINGS);
                 self.clean_exits = self.clean_exits.saturating_add(1);
                 let note = |delay| Note::Restarting { delay };
                 self.backoff(now, Reason::Start, doublings, note, out);

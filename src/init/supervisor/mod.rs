@@ -68,7 +68,7 @@ const CERTIFICATES_TIMEOUT: Duration = Duration::from_secs(120);
 /// Actions of one event that need no memory. Chosen: more than any event but a stop yields.
 const ROOM: usize = 8;
 /// The longest backoff, whatever the flags multiply to. Chosen: an hour.
-const LONGEST_RETRY: Duration = Duration::from_secs(3600);
+const MAX_RETRY: Duration = Duration::from_secs(3600);
 
 /// The phase of the agent as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]

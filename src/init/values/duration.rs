@@ -10,7 +10,7 @@ pub(crate) use crate::supervisor::decimal_seconds as proto;
 const NO_UNIT: &str = "a unit is missing, as in 5s";
 const TOO_LONG: &str = "too long";
 /// Go's longest, 2562047h47m16.854775807s.
-const LONGEST_NANOS: u64 = i64::MAX.unsigned_abs();
+const MAX_NANOS: u64 = i64::MAX.unsigned_abs();
 
 pub(crate) fn parse(text: &str) -> Result<Duration, &'static str> {
     if text.starts_with('-') {
@@ -29,7 +29,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, &'static str> {
         total = total.checked_add(nanos).ok_or(TOO_LONG)?;
         rest = after;
     }
-    if total > LONGEST_NANOS {
+    if total > MAX_NANOS {
         return Err(TOO_LONG);
     }
     Ok(Duration::from_nanos(total))
@@ -109,7 +109,7 @@ mod tests {
             ("+5s", Some(5_000_000_000)),
             ("0.000000000000000000009h", Some(0)),
             ("0.3333333333333333333333h", Some(1_199_999_999_999)),
-            ("2562047h47m16.854775807s", Some(LONGEST_NANOS)),
+            ("2562047h47m16.854775807s", Some(MAX_NANOS)),
             ("2562047h47m16.854775808s", None),
             ("9999999999999999999999s", None),
             ("9999999999h", None),
@@ -141,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn written_durations_read_back(nanos in 0..=LONGEST_NANOS) {
+        fn written_durations_read_back(nanos in 0..=MAX_NANOS) {
             let duration = Duration::from_nanos(nanos);
             prop_assert_eq!(parse(&proto(duration)), Ok(duration));
         }

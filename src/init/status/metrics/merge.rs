@@ -483,8 +483,8 @@ mod tests {
                     Pumped::End => return assert_eq!(source, None),
                     Pumped::Waiting if source == Some(self.merge.source) => return,
                     Pumped::Waiting => {
-                        let most = Some(Duration::from_secs(20));
-                        self.poll.poll(&mut events, most).unwrap();
+                        let max = Some(Duration::from_secs(20));
+                        self.poll.poll(&mut events, max).unwrap();
                         assert!(!events.is_empty(), "nothing comes");
                     }
                 }
@@ -595,8 +595,8 @@ mod tests {
     fn an_application_without_end_is_cut_off() {
         let mut scrape = Scrape::new(says("envoy 1\n"), &[endless(), says("app 1\n")], 9);
         scrape.goes_on(0, None);
-        let most = APPLICATION_BYTES + READ_BYTES + 64;
-        assert!(scrape.said.len() < most, "{}", scrape.said.len());
+        let max = APPLICATION_BYTES + READ_BYTES + 64;
+        assert!(scrape.said.len() < max, "{}", scrape.said.len());
         assert!(scrape.said.ends_with(b"\na 1\napp 1\n"));
         assert_eq!(scrape.failures(), (0, 1));
     }

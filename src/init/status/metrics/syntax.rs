@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 /// The largest number has so many digits in front of its point, of which the first is a 1.
-const MOST_DIGITS: i64 = 309;
+const MAX_DIGITS: i64 = 309;
 
 /// The sample in a line, `name{labels} number` and maybe a time, without the exemplar of `OpenMetrics` that may follow.
 pub(super) fn sample(text: &str) -> Option<&str> {
@@ -174,8 +174,8 @@ fn number(word: &[u8]) -> bool {
         [b'e' | b'E', exponent @ ..] => integer(exponent),
         _ => None,
     };
-    let length = i64::try_from(whole.len()).unwrap_or(MOST_DIGITS);
-    let largest = MOST_DIGITS - i64::from(first != Some(b'1'));
+    let length = i64::try_from(whole.len()).unwrap_or(MAX_DIGITS);
+    let largest = MAX_DIGITS - i64::from(first != Some(b'1'));
     zeros.len() + whole.len() + fraction.len() > 0
         && exponent.is_some_and(|exponent| exponent.saturating_add(length) <= largest)
 }

@@ -295,8 +295,8 @@ impl Axis {
     /// Ticks at round times of UTC.
     fn draw(&self, page: &mut Buffer, rows: u64) {
         let span = self.to.saturating_sub(self.from).as_secs();
-        let most = u64::try_from(TICKS - 2).unwrap_or(1);
-        let fitting = STEPS.into_iter().find(|step| span / step <= most);
+        let max = u64::try_from(TICKS - 2).unwrap_or(1);
+        let fitting = STEPS.into_iter().find(|step| span / step <= max);
         let step = fitting.unwrap_or(86_400_000);
         let mut at = self.from.as_secs().div_ceil(step).saturating_mul(step);
         for _ in 0..TICKS {

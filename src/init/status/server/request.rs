@@ -16,7 +16,7 @@ use crate::status::target::RequestTarget;
 /// With this header Prometheus says when it will have lost its patience.
 const SCRAPE_TIMEOUT: &str = "x-prometheus-scrape-timeout-seconds";
 /// A scrape's time where that is less than a second, of which fractions are not read.
-const SHORTEST: Duration = Duration::from_millis(450);
+const MIN_SCRAPE: Duration = Duration::from_millis(450);
 /// A scrape's time where none is given: pauses have their limit, and bytes.
 const FOR_EVER: Duration = Duration::from_hours(24);
 
@@ -96,7 +96,7 @@ fn patience(request: &Request<'_>) -> Duration {
         .and_then(|value| std::str::from_utf8(value).ok())
         .and_then(|text| text.split('.').next()?.parse().ok());
     given.map_or(FOR_EVER, |seconds: u32| {
-        (Duration::from_millis(900) * seconds).max(SHORTEST)
+        (Duration::from_millis(900) * seconds).max(MIN_SCRAPE)
     })
 }
 

@@ -92,14 +92,14 @@ impl StatusServer {
 
     fn may_run_helper(&self, connection: &Connection) -> bool {
         let from = connection.from;
-        let most = if self.is_certain(from) {
+        let max = if self.is_certain(from) {
             HELPERS
         } else if self.settings.node.is_none() && (connection.kept || self.helpers_of(from) == 0) {
             LEARNED_HELPERS
         } else {
             STRANGERS_HELPERS
         };
-        self.helpers_alive < most
+        self.helpers_alive < max
     }
 
     /// Helpers that work for an address.
