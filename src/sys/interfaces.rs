@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Addresses that are kept at most. Chosen: no host has more that matter.
-const MOST_ADDRESSES: usize = 256;
+const MAX_ADDRESSES: usize = 256;
 /// Bytes of an answer that are read at once. Source: netlink's `NLMSG_GOODSIZE` with the largest pages that it counts.
 const ANSWER_BYTES: usize = 8192;
 /// Bytes of `nlmsghdr` and `ifaddrmsg`; attributes follow, each with a head of four bytes.
@@ -57,7 +57,7 @@ fn collect(socket: &OwnedFd, found: &mut Vec<IpAddr>) -> io::Result<()> {
         }
         while let Some((message, after)) = split(rest, 4) {
             rest = after;
-            if number(message, 4) == Some(DONE) || found.len() >= MOST_ADDRESSES {
+            if number(message, 4) == Some(DONE) || found.len() >= MAX_ADDRESSES {
                 if found.is_empty() {
                     found.extend(loopback);
                 }

@@ -263,8 +263,8 @@ const BUFFER_BYTES: usize = 4096;
 /// All that is left of a file: its size may not be known, or may change.
 ///
 /// # Errors
-/// What the kernel says; `FileTooLarge`: it is more than `most` bytes.
-pub fn read_whole(file: &mut File, most: u64) -> io::Result<Vec<u8>> {
+/// What the kernel says; `FileTooLarge`: it is more than `max` bytes.
+pub fn read_whole(file: &mut File, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut buffer = [0; BUFFER_BYTES];
     loop {
@@ -274,7 +274,7 @@ pub fn read_whole(file: &mut File, most: u64) -> io::Result<Vec<u8>> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-        if bytes.len() as u64 > most {
+        if bytes.len() as u64 > max {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
     }
