@@ -8,7 +8,7 @@ use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use crate::failure::Failure;
 
 /// A body that is passed on, in bytes: kubelet reads no more of a probe's answer either.
-pub(crate) const LONGEST_BODY: usize = 10 * 1024;
+pub(crate) const MAX_BODY_BYTES: usize = 10 * 1024;
 /// The headers that are passed on, as they are written.
 const KEPT: [(HeaderName, &str); 2] = [(LOCATION, "Location"), (CONTENT_TYPE, "Content-Type")];
 
@@ -54,7 +54,7 @@ impl Answer {
 
     /// As it is written.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let body = self.body.get(..LONGEST_BODY).unwrap_or(&self.body);
+        let body = self.body.get(..MAX_BODY_BYTES).unwrap_or(&self.body);
         // A code that nobody knows has no reason: the line ends with a space then.
         let reason = self.status.canonical_reason().unwrap_or_default();
         [
@@ -86,11 +86,11 @@ mod tests {
 
     #[test]
     fn a_long_body_is_cut() {
-        let body = vec![b'x'; LONGEST_BODY + 1];
+        let body = vec![b'x'; MAX_BODY_BYTES + 1];
         let encoded = Answer::new(StatusCode::OK, &HeaderMap::new(), body).encode();
         let text = String::from_utf8(encoded).unwrap();
         assert!(text.starts_with("HTTP/1.1 200 OK\r\nContent-Length: 10240\r\n\r\nxxx"));
-        assert!(text.ends_with(&"x".repeat(LONGEST_BODY)));
+        assert!(text.ends_with(&"x".repeat(MAX_BODY_BYTES)));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use argh::FromArgs;
 /// The time that a probe may take where no time is given, or 0. pilot-agent 1.1.5 waited as long.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A gRPC service's name, in bytes. Chosen: longer than any name in use, and small beside the 8 KiB of a request's head.
-const LONGEST_SERVICE: usize = 1024;
+const MAX_SERVICE_LENGTH: usize = 1024;
 /// Options that take a value.
 const OPTIONS: [&str; 2] = ["--service", "--timeout-millis"];
 const NAME: &str = "pintle-probe";
@@ -117,8 +117,8 @@ pub(crate) fn parse(given: impl Iterator<Item = OsString>) -> Result<Command, St
             address: https.address,
             timeout: timeout(https.timeout_millis),
         }),
-        Some(Kind::Grpc(grpc)) if grpc.service.len() > LONGEST_SERVICE => Err(Stop::Usage(
-            format!("cannot use --service: more than {LONGEST_SERVICE} bytes"),
+        Some(Kind::Grpc(grpc)) if grpc.service.len() > MAX_SERVICE_LENGTH => Err(Stop::Usage(
+            format!("cannot use --service: more than {MAX_SERVICE_LENGTH} bytes"),
         )),
         Some(Kind::Grpc(grpc)) => Ok(Command::Grpc {
             address: grpc.address,
@@ -229,7 +229,7 @@ mod tests {
         }
         let long = format!(
             "grpc 127.0.0.1:1 --service {}",
-            "x".repeat(LONGEST_SERVICE + 1)
+            "x".repeat(MAX_SERVICE_LENGTH + 1)
         );
         assert!(matches!(parsed(&long), Err(Stop::Usage(_))));
     }

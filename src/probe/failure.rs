@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 
 /// The longest line of an error, in bytes: a server's words may be in it. Chosen: four lines of a wide terminal.
-const LONGEST_LINE: usize = 512;
+const MAX_LINE_BYTES: usize = 512;
 
 /// One line.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Failure {
     pub(crate) fn line(text: &str) -> Self {
         let mut line = String::new();
         for letter in text.chars() {
-            if line.len() >= LONGEST_LINE {
+            if line.len() >= MAX_LINE_BYTES {
                 line.push('…');
                 break;
             }
@@ -98,6 +98,6 @@ mod tests {
     fn it_stays_one_bounded_line() {
         let failure = Failure::new("x", &"a\r\nb".repeat(1000)).to_string();
         assert!(!failure.contains(['\r', '\n']));
-        assert!(failure.len() <= LONGEST_LINE + '…'.len_utf8());
+        assert!(failure.len() <= MAX_LINE_BYTES + '…'.len_utf8());
     }
 }

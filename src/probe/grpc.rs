@@ -24,9 +24,9 @@ use crate::deadline::Deadline;
 use crate::failure::Failure;
 
 /// A health service's answer, in bytes. Chosen: it is one small number.
-const LONGEST_ANSWER: usize = 1024;
+const MAX_ANSWER_BYTES: usize = 1024;
 /// The header list of an answer, in bytes. Chosen: as much as for HTTPS.
-const LONGEST_HEADER_LIST: u32 = 16 * 1024;
+const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
 
 /// 200 if it serves; anything else is a failure.
 pub(crate) async fn probe(
@@ -46,12 +46,12 @@ pub(crate) async fn probe(
         .build()
         .map_err(|error| Failure::of(&step, &error))?;
     let handshake = http2::Builder::new(TokioExecutor::new())
-        .max_header_list_size(LONGEST_HEADER_LIST)
+        .max_header_list_size(MAX_HEADER_LIST_BYTES)
         .handshake(TokioIo::new(stream));
     let (sender, connection) = deadline.run(&step, handshake).await?;
     let task = tokio::spawn(connection);
-    let mut client =
-        HealthClient::with_origin(Named(sender), origin).max_decoding_message_size(LONGEST_ANSWER);
+    let mut client = HealthClient::with_origin(Named(sender), origin)
+        .max_decoding_message_size(MAX_ANSWER_BYTES);
     let mut request = tonic::Request::new(HealthCheckRequest { service });
     // The server may stop working for us then.
     request.set_timeout(deadline.left());

@@ -10,7 +10,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use crate::answer::{Answer, LONGEST_BODY};
+use crate::answer::{Answer, MAX_BODY_BYTES};
 use crate::connection::{connect, part};
 use crate::deadline::Deadline;
 use crate::failure::Failure;
@@ -18,9 +18,9 @@ use crate::request::Request;
 use crate::tls::{Encrypted, Lenient, Version, negotiate};
 
 /// The head of an answer, in bytes. Chosen: twice what the status port takes of a request's head.
-const LONGEST_HEAD: usize = 16 * 1024;
+const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// The same for HTTP/2, which counts in this type.
-const LONGEST_HEADER_LIST: u32 = 16 * 1024;
+const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
 /// The bytes that a server may send before we ask for more: the smallest window that HTTP/2 knows, more than the body we read.
 const WINDOW: u32 = 64 * 1024 - 1;
 
@@ -56,7 +56,7 @@ impl Exchange {
     async fn by_http1(self, request: Request) -> Result<Answer, Failure> {
         let (step, deadline) = (&*self.step, self.deadline);
         let handshake = http1::Builder::new()
-            .max_buf_size(LONGEST_HEAD)
+            .max_buf_size(MAX_HEAD_BYTES)
             .title_case_headers(true)
             .handshake(TokioIo::new(self.stream));
         let (mut sender, connection) = deadline.run(step, handshake).await?;
@@ -73,7 +73,7 @@ impl Exchange {
         let (step, deadline) = (&*self.step, self.deadline);
         let request = request.for_http2()?;
         let handshake = http2::Builder::new(TokioExecutor::new())
-            .max_header_list_size(LONGEST_HEADER_LIST)
+            .max_header_list_size(MAX_HEADER_LIST_BYTES)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
             .handshake(TokioIo::new(self.stream));
@@ -100,13 +100,13 @@ async fn read(
         return Err(Failure::new(step, &cause));
     }
     let mut kept = Vec::new();
-    while kept.len() < LONGEST_BODY && !body.is_end_stream() {
+    while kept.len() < MAX_BODY_BYTES && !body.is_end_stream() {
         let frame = async { body.frame().await.transpose() };
         let Some(frame) = deadline.run(step, frame).await? else {
             break;
         };
         if let Ok(data) = frame.into_data() {
-            let space = LONGEST_BODY.saturating_sub(kept.len());
+            let space = MAX_BODY_BYTES.saturating_sub(kept.len());
             kept.extend(data.into_iter().take(space));
         }
     }

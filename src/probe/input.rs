@@ -13,7 +13,7 @@ use crate::deadline::Deadline;
 use crate::failure::Failure;
 
 /// A request's head, in bytes: twice what `pintle` itself accepts from kubelet.
-const LONGEST_HEAD: usize = 16 * 1024;
+const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// One read, in bytes. Chosen: a head takes one.
 const PIECE: usize = 4 * 1024;
 /// The end of a head.
@@ -47,8 +47,8 @@ pub(crate) fn read_head(deadline: Deadline) -> Result<Vec<u8>, Failure> {
             .windows(END.len())
             .position(|window| window == END)
             .map(|position| seen + position + END.len());
-        if end.unwrap_or(head.len()) > LONGEST_HEAD {
-            let cause = format!("more than {LONGEST_HEAD} bytes");
+        if end.unwrap_or(head.len()) > MAX_HEAD_BYTES {
+            let cause = format!("more than {MAX_HEAD_BYTES} bytes");
             return Err(Failure::new(STEP, &cause));
         }
         match end {

@@ -12,7 +12,7 @@ use hyper::{Method, Uri};
 use crate::failure::Failure;
 
 /// Headers in a request. Chosen: as many as hyper accepts in an answer.
-const MOST_HEADERS: usize = 100;
+const MAX_HEADERS: usize = 100;
 const STEP: &str = "read the request";
 
 /// A request without a body; no `Host` and nothing hop-by-hop is left in the headers.
@@ -62,7 +62,7 @@ pub(crate) type Empty = http_body_util::Empty<hyper::body::Bytes>;
 
 /// Parses one whole head.
 pub(crate) fn parse(head: &[u8], address: SocketAddr) -> Result<Request, Failure> {
-    let mut space = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut space = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut space);
     let status = parsed
         .parse(head)
@@ -219,7 +219,7 @@ mod tests {
         }
         let many = format!(
             "GET / HTTP/1.1\r\n{}\r\n",
-            "X: 1\r\n".repeat(MOST_HEADERS + 1)
+            "X: 1\r\n".repeat(MAX_HEADERS + 1)
         );
         assert!(parsed(&many).is_err());
     }
