@@ -21,7 +21,7 @@ pub use pairs::MetadataPairs;
 /// The role of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    Sidecar,
+    SidecarProxy,
     /// At the edge of the mesh; `ingress` is one, too.
     Router,
 }
@@ -181,7 +181,7 @@ pub fn clipped(text: &str) -> &str {
 impl Node {
     /// Returns true for a proxy beside an application.
     pub(crate) const fn is_sidecar(&self) -> bool {
-        matches!(self.kind, Kind::Sidecar)
+        matches!(self.kind, Kind::SidecarProxy)
     }
 
     /// # Errors
@@ -200,7 +200,7 @@ impl Node {
             return Err(bad("want four parts, TYPE~IP~NAME~DOMAIN"));
         };
         let (kind, proxy_type) = match proxy_type {
-            "sidecar" => (Kind::Sidecar, "sidecar"),
+            "sidecar" => (Kind::SidecarProxy, "sidecar"),
             "router" => (Kind::Router, "router"),
             "ingress" => (Kind::Router, "ingress"),
             other => {

@@ -194,7 +194,7 @@ impl<'a> Patcher<'a> {
             let is_added = patch.apply_to == M::ADDED_BY && patch.operation == Operation::Add;
             let is_here = match side {
                 PatchSide::Inbound => patch.context == PatchContext::SidecarInbound,
-                PatchSide::Outbound | PatchSide::Gateway => side.is_of(patch),
+                PatchSide::Outbound | PatchSide::Router => side.is_of(patch),
             };
             if !is_added || !is_here {
                 continue;

@@ -18,15 +18,15 @@ pub(crate) enum Direction {
 pub(crate) enum PatchSide {
     Inbound,
     Outbound,
-    Gateway,
+    Router,
 }
 
 impl PatchSide {
     pub(super) fn of(kind: Kind, direction: Direction) -> Self {
         match (kind, direction) {
-            (Kind::Router, _) => Self::Gateway,
-            (Kind::Sidecar, Direction::Inbound) => Self::Inbound,
-            (Kind::Sidecar, Direction::Outbound) => Self::Outbound,
+            (Kind::Router, _) => Self::Router,
+            (Kind::SidecarProxy, Direction::Inbound) => Self::Inbound,
+            (Kind::SidecarProxy, Direction::Outbound) => Self::Outbound,
         }
     }
 
@@ -35,7 +35,7 @@ impl PatchSide {
             PatchContext::Any => true,
             PatchContext::SidecarInbound => self == Self::Inbound,
             PatchContext::SidecarOutbound => self == Self::Outbound,
-            PatchContext::Gateway => self == Self::Gateway,
+            PatchContext::Gateway => self == Self::Router,
             PatchContext::Waypoint => false,
         }
     }
