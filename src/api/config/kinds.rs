@@ -5,6 +5,8 @@
 
 mod earlier;
 mod effect;
+mod later;
+mod selector;
 
 use serde_json::Value as Json;
 
@@ -17,6 +19,8 @@ use crate::well_known::TYPE_URL_PREFIX;
 pub use earlier::EARLIER;
 use effect::DryRun;
 pub use effect::{Effect, Role, dry_run_note, limited_notes_of, notes, notes_of, without_effect};
+pub use later::LATER;
+pub use selector::WorkloadSelector;
 
 /// The depth to which an object is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +55,8 @@ pub struct Kind {
     pub(super) rule: Option<rules::Rule>,
     /// Notes on the parts of a valid object that discovery serves otherwise than written.
     pub(super) notes: Option<SpecNotes>,
+    /// The selector of workloads of the object's namespace.
+    pub selector: Option<WorkloadSelector>,
     /// The effect of the annotation `istio.io/dry-run` on its objects.
     dry_run: DryRun,
     /// The part that today does the work of a kind without an effect; `None`: none does, or it has one of its own.
@@ -90,15 +96,10 @@ const MIXER: &str = "config.istio.io";
 /// All groups with kinds of ours end so.
 const OURS: &str = ".istio.io";
 
-static NOTHING: Message = Message {
-    name: "",
-    fields: &[],
-};
-
 macro_rules! kinds {
     ($($group:literal $versions:expr, $prefix:literal: {$(
         $kind:literal $plural:literal $message:ident $check:ident $scope:ident $form:ident $effect:ident $($file:ident::$rule:ident)?
-        $(, notes $notes:ident)? $(, without $without:literal)* $(, dry_run $dry_run:ident)? $(, instead $instead:ident)?
+        $(, notes $notes:ident)? $(, selector $selector:literal $(or $of_routers:ident)?)? $(, without $without:literal)* $(, dry_run $dry_run:ident)? $(, instead $instead:ident)?
     )*})*) => {
         &[$($(Kind {
             group: $group,
@@ -113,6 +114,7 @@ macro_rules! kinds {
             effect: kinds!($effect $($without)*),
             rule: kinds!(rule $($file::$rule)?),
             notes: kinds!(notes $($notes)?),
+            selector: kinds!(selector $($selector $($of_routers)?)?),
             dry_run: kinds!(dry_run $($dry_run)?),
             instead: kinds!(instead $($instead)?),
         },)*)*]
@@ -121,6 +123,9 @@ macro_rules! kinds {
     (rule $file:ident::$rule:ident) => { Some(rules::$file::$rule) };
     (notes) => { None };
     (notes $file:ident) => { Some(discovery_notes::$file::notes) };
+    (selector) => { None };
+    (selector $labels:literal) => { Some(WorkloadSelector::new($labels, None)) };
+    (selector $labels:literal $note:ident) => { Some(WorkloadSelector::new($labels, Some(discovery_notes::$note))) };
     (dry_run) => { DryRun::Unread };
     (dry_run $dry_run:ident) => { DryRun::$dry_run };
     (instead) => { None };
@@ -140,19 +145,19 @@ pub static KINDS: &[Kind] = TABLE;
 const TABLE: &[Kind] = kinds! {
     "networking.istio.io" ["v1alpha3", "v1beta1", "v1"], "istio/networking/v1alpha3/": {
         "VirtualService" "virtualservices" ISTIO_NETWORKING_V1ALPHA3_VIRTUALSERVICE Full namespaced typed enforced virtual_service::check, notes virtual_service
-        "DestinationRule" "destinationrules" ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE Full namespaced typed enforced destination_rule::check, notes destination_rule
+        "DestinationRule" "destinationrules" ISTIO_NETWORKING_V1ALPHA3_DESTINATIONRULE Full namespaced typed enforced destination_rule::check, notes destination_rule, selector "workloadSelector.matchLabels"
         "Gateway" "gateways" ISTIO_NETWORKING_V1ALPHA3_GATEWAY Full namespaced typed enforced gateway::check, notes gateway, without "servers.defaultEndpoint"
         "ServiceEntry" "serviceentries" ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY Full namespaced typed enforced service_entry::check, notes service_entry
-        "Sidecar" "sidecars" ISTIO_NETWORKING_V1ALPHA3_SIDECAR Full namespaced typed enforced sidecar::check, notes sidecar
+        "Sidecar" "sidecars" ISTIO_NETWORKING_V1ALPHA3_SIDECAR Full namespaced typed enforced sidecar::check, notes sidecar, selector "workloadSelector.labels" or SIDECAR_OF_ROUTERS
         "WorkloadEntry" "workloadentries" ISTIO_NETWORKING_V1ALPHA3_WORKLOADENTRY Full namespaced typed read workload_entry::check
     }
     "networking.istio.io" ["v1alpha3"], "istio/networking/v1alpha3/": {
-        "EnvoyFilter" "envoyfilters" ISTIO_NETWORKING_V1ALPHA3_ENVOYFILTER Full namespaced typed enforced envoy_filter::check, notes envoy_filter, without "filters"
+        "EnvoyFilter" "envoyfilters" ISTIO_NETWORKING_V1ALPHA3_ENVOYFILTER Full namespaced typed enforced envoy_filter::check, notes envoy_filter, selector "workloadSelector.labels", without "filters"
     }
     "security.istio.io" ["v1beta1", "v1"], "istio/security/v1beta1/": {
-        "AuthorizationPolicy" "authorizationpolicies" ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY Full namespaced typed enforced authorization::check, notes authorization, dry_run Tried
-        "PeerAuthentication" "peerauthentications" ISTIO_SECURITY_V1BETA1_PEERAUTHENTICATION Full namespaced typed enforced security::peer, dry_run Ignored
-        "RequestAuthentication" "requestauthentications" ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION Full namespaced typed enforced security::request, notes request_authentication, dry_run Ignored
+        "AuthorizationPolicy" "authorizationpolicies" ISTIO_SECURITY_V1BETA1_AUTHORIZATIONPOLICY Full namespaced typed enforced authorization::check, notes authorization, selector "selector.matchLabels", dry_run Tried
+        "PeerAuthentication" "peerauthentications" ISTIO_SECURITY_V1BETA1_PEERAUTHENTICATION Full namespaced typed enforced security::peer, selector "selector.matchLabels" or PEERS_OF_ROUTERS, dry_run Ignored
+        "RequestAuthentication" "requestauthentications" ISTIO_SECURITY_V1BETA1_REQUESTAUTHENTICATION Full namespaced typed enforced security::request, notes request_authentication, selector "selector.matchLabels", dry_run Ignored
     }
     "authentication.istio.io" ["v1alpha1"], "istio/authentication/v1alpha1/": {
         "Policy" "policies" ISTIO_AUTHENTICATION_V1ALPHA1_POLICY Full namespaced typed none authentication::policy, instead PEERS_AND_ORIGINS
@@ -181,65 +186,6 @@ const TABLE: &[Kind] = kinds! {
         "attributemanifest" "attributemanifests" ISTIO_POLICY_V1BETA1_ATTRIBUTEMANIFEST Fields namespaced typed none, instead MIXER_SCHEMA
     }
 };
-
-/// A kind that is accepted and not looked at. Nothing is served in its collection, which names its objects all the same.
-const fn later(
-    group: &'static str,
-    kind: &'static str,
-    plural: &'static str,
-    collection: &'static str,
-) -> Kind {
-    Kind {
-        group,
-        versions: &[],
-        kind,
-        plural,
-        cluster: false,
-        collection,
-        message: &NOTHING,
-        check: Check::Unused,
-        verbatim: false,
-        effect: Effect::None,
-        rule: None,
-        notes: None,
-        dry_run: DryRun::Unread,
-        instead: None,
-    }
-}
-
-/// Kinds that releases after 1.5 brought: accepted, and not looked at.
-pub static LATER: &[Kind] = &[
-    later(
-        "networking.istio.io",
-        "WorkloadGroup",
-        "workloadgroups",
-        "istio/networking/v1alpha3/workloadgroups",
-    ),
-    later(
-        "networking.istio.io",
-        "ProxyConfig",
-        "proxyconfigs",
-        "istio/networking/v1beta1/proxyconfigs",
-    ),
-    later(
-        "telemetry.istio.io",
-        "Telemetry",
-        "telemetries",
-        "istio/telemetry/v1alpha1/telemetries",
-    ),
-    later(
-        "extensions.istio.io",
-        "WasmPlugin",
-        "wasmplugins",
-        "istio/extensions/v1alpha1/wasmplugins",
-    ),
-    later(
-        "extensions.istio.io",
-        "TrafficExtension",
-        "trafficextensions",
-        "istio/extensions/v1alpha1/trafficextensions",
-    ),
-];
 
 /// Kinds that a user may mean today: without those of [`EARLIER`].
 fn current() -> impl Iterator<Item = &'static Kind> {

@@ -1243,27 +1243,17 @@ fn flows_that_are_none_are_seen() {
     assert!(!knows(&step("injector").unwrap(), &step("galley").unwrap()));
 }
 
-/// Files of production code in which the name of a kind stands, beyond the kind's own and the tables of kinds and of codes. A kind's
-/// own files, and their folders, begin with its name.
+/// Files of production code in which the name of a kind stands, beyond the kind's own and the tables of kinds, of analyzers and of
+/// their codes. A kind's own files, and their folders, begin with its name.
 const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "AuthorizationPolicy",
-        &[
-            "gudgeon/analyze/references.rs",
-            "gudgeon/analyze/workloads.rs",
-            "xds/scope/policies.rs",
-            "xds/snapshot/security.rs",
-        ],
+        &["xds/scope/policies.rs", "xds/snapshot/security.rs"],
     ),
     (
         "DestinationRule",
         &[
-            "gudgeon/analyze/conflicts.rs",
-            "gudgeon/analyze/idle_policies.rs",
             "gudgeon/analyze/inventory.rs",
-            "gudgeon/analyze/references.rs",
-            "gudgeon/analyze/secrets.rs",
-            "gudgeon/analyze/workloads.rs",
             "gudgeon/discovery/sources/credentials.rs",
             "xds/scope.rs",
             "xds/scope/exported.rs",
@@ -1272,21 +1262,12 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
             "xds/scope/visibility.rs",
         ],
     ),
-    (
-        "EnvoyFilter",
-        &[
-            "gudgeon/analyze/conflicts.rs",
-            "gudgeon/analyze/workloads.rs",
-        ],
-    ),
+    ("EnvoyFilter", &[]),
     (
         "Gateway",
         &[
             "api/config/rules/parts.rs",
             "gudgeon/analyze/inventory.rs",
-            "gudgeon/analyze/references.rs",
-            "gudgeon/analyze/secrets.rs",
-            "gudgeon/analyze/workloads.rs",
             "gudgeon/discovery/hub/ingresses.rs",
             "gudgeon/discovery/sources/credentials.rs",
             "sources/reconcile/validation/webhook_probe.rs",
@@ -1295,17 +1276,12 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     ),
     (
         "PeerAuthentication",
-        &[
-            "api/model/world.rs",
-            "gudgeon/analyze/workloads.rs",
-            "xds/scope/policies.rs",
-        ],
+        &["api/model/world.rs", "xds/scope/policies.rs"],
     ),
     (
         "RequestAuthentication",
         &[
             "gudgeon/analyze/claims.rs",
-            "gudgeon/analyze/workloads.rs",
             "xds/scope/policies.rs",
             "xds/snapshot/security.rs",
         ],
@@ -1315,17 +1291,14 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
         &[
             "api/config/rules/parts.rs",
             "gudgeon/analyze/inventory.rs",
-            "gudgeon/analyze/references.rs",
-            "gudgeon/analyze/workloads.rs",
             "sources/aggregate/entries.rs",
         ],
     ),
     (
         "Sidecar",
         &[
-            "gudgeon/analyze/idle_policies.rs",
-            "gudgeon/analyze/idle_routes.rs",
-            "gudgeon/analyze/workloads.rs",
+            "gudgeon/analyze/destination_rule_idle_policies.rs",
+            "gudgeon/analyze/virtual_service_idle_routes.rs",
             "xds/scope.rs",
             "xds/scope/mesh_rules.rs",
             "xds/scope/visibility.rs",
@@ -1335,10 +1308,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
         "VirtualService",
         &[
             "gudgeon/analyze/claims.rs",
-            "gudgeon/analyze/conflicts.rs",
-            "gudgeon/analyze/idle_policies.rs",
-            "gudgeon/analyze/idle_routes.rs",
-            "gudgeon/analyze/references.rs",
+            "gudgeon/analyze/destination_rule_idle_policies.rs",
             "gudgeon/discovery/hub/ingresses.rs",
             "gudgeon/discovery/source_facts.rs",
             "xds/resources/listeners/gateway.rs",
@@ -1418,6 +1388,7 @@ fn a_kind_is_named_in_its_own_files_and_few_others() {
         "api/config/kinds.rs",
         "api/config/kinds/earlier.rs",
         "api/model/kinds.rs",
+        "gudgeon/analyze/analyzers.rs",
         "gudgeon/analyze/codes.rs",
     ];
     for (kind, expected) in FILES_THAT_NAME {

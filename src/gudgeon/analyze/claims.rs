@@ -8,9 +8,9 @@ use api::model::Labels;
 use serde_json::Value as Json;
 
 use super::codes;
+use super::gateways::named_gateway;
 use super::inventory::{Inventory, Item, labels, list, text, texts};
-use super::messages::Message;
-use super::references::{gateway, push};
+use super::messages::{Message, push};
 use super::workload_index::WorkloadSet;
 
 const CLAIMS: &str = "@request.auth.claims";
@@ -33,7 +33,7 @@ fn find_without_tokens(all: &Inventory, found: &mut Vec<Message>) {
         let names = texts(&item.body, "/gateways").into_iter();
         let names: BTreeSet<String> = names.filter(|name| name != "mesh").collect();
         let blind = names.into_iter().find(|name| {
-            gateway(all, item, name).is_some_and(|gateway| {
+            named_gateway(all, item, name).is_some_and(|gateway| {
                 let known = verifies.entry(gateway.number);
                 !*known.or_insert_with(|| verifies_tokens(all, gateway, &with_tokens))
             })
@@ -92,7 +92,9 @@ fn find_by_claim_headers(all: &Inventory, found: &mut Vec<Message>) {
     }
     for item in all.of("VirtualService") {
         let names = texts(&item.body, "/gateways").into_iter();
-        let gateways: Vec<&Item> = names.filter_map(|name| gateway(all, item, &name)).collect();
+        let gateways: Vec<&Item> = names
+            .filter_map(|name| named_gateway(all, item, &name))
+            .collect();
         let mut by_claim_header = by_claim_header(item, &made).into_iter();
         let reported = by_claim_header.find(|(_, _, header)| {
             let mut gateways = gateways.iter();

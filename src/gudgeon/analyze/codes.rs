@@ -49,3 +49,11 @@ codes! {
     IDLE_POLICIES "GDN0005" Warning "settings of a DestinationRule that no port of its host is for"
     ROUTES_BY_MADE_HEADERS "GDN0006" Warning "routes at a gateway by a header that is made of a claim, which clients can write themselves"
 }
+
+/// The code of a selector that matches no workload: that of a Sidecar is a reference, as istioctl has it.
+pub(super) fn of_selector(kind: &str) -> &'static Code {
+    match kind {
+        "Sidecar" => &NOT_FOUND,
+        _ => &SELECTS_NOTHING,
+    }
+}

@@ -8,17 +8,13 @@ use api::config::{self, Finding};
 use api::mesh::MeshConfig;
 use serde_json::{Map, Value as Json};
 
-use super::cluster;
 use super::codes;
 use super::inventory::{Inventory, Item};
 use super::messages::{Located, Message};
 use super::objects::{NAMELESS, ObjectsOfFiles, of_files, placed};
 use super::report::written;
 use super::suppressed::Suppressed;
-use super::{
-    claims, conflicts, idle_policies, idle_routes, ingresses, mesh, ports, references, secrets,
-    user_id, workloads,
-};
+use super::{analyzers, cluster, mesh};
 use crate::cli::AnalyzeFlags;
 use crate::exit::{self, Exit, Failure};
 use crate::named_files::{self, NamedFile};
@@ -130,20 +126,6 @@ pub(crate) struct Analysis {
     pub(super) missing_namespace: Option<String>,
 }
 
-/// Analyzers of what objects say of each other.
-const ANALYZERS: [fn(&Inventory, &mut Vec<Message>); 10] = [
-    references::find,
-    conflicts::find,
-    workloads::find,
-    secrets::find,
-    claims::find,
-    user_id::find,
-    ports::find,
-    idle_routes::find,
-    idle_policies::find,
-    ingresses::find,
-];
-
 /// Analyzes the objects of all files. `namespace` is that of objects that name none, `root` the mesh's root namespace; `mesh`: its
 /// configuration, where it is known.
 pub(crate) fn analyze(
@@ -161,9 +143,7 @@ pub(crate) fn analyze(
     let missing_namespace = namespace.filter(is_missing).map(ToOwned::to_owned);
     let mut inventory = Inventory::new(items, root, "cluster.local");
     inventory.mesh = mesh.cloned();
-    for find in ANALYZERS {
-        find(&inventory, &mut messages);
-    }
+    analyzers::run(&inventory, &mut messages);
     let mut by_item: BTreeMap<usize, Vec<Message>> = BTreeMap::new();
     for message in messages {
         by_item.entry(message.item).or_default().push(message);

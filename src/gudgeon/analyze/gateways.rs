@@ -10,10 +10,29 @@ use serde_json::Value as Json;
 use super::codes;
 use super::gateway_server::{GatewayServer, Shares};
 use super::inventory::{Inventory, Item, labels, list, overlap, printable, text, texts};
-use super::messages::Message;
-use super::references::push;
+use super::messages::{Message, push};
 use super::server_index::ServerIndex;
 use super::workload_index::WorkloadSet;
+
+/// The Gateway that a name means: `NAME`, `NAMESPACE/NAME`, or as releases up to 1.1 wrote it `NAME.NAMESPACE.svc.DOMAIN`.
+pub(super) fn named_gateway<'a>(all: &'a Inventory, item: &Item, name: &str) -> Option<&'a Item> {
+    let (namespace, short) = match name.split_once('/') {
+        Some((".", short)) => (item.namespace.as_str(), short),
+        Some(pair) => pair,
+        None => {
+            let mut parts = name.splitn(3, '.');
+            let (short, namespace) = (parts.next().unwrap_or(name), parts.next());
+            match namespace {
+                // The name of a Gateway may have dots itself, which comes before the old form.
+                Some(namespace) if all.find("Gateway", &item.namespace, name).is_none() => {
+                    (namespace, short)
+                }
+                _ => (item.namespace.as_str(), name),
+            }
+        }
+    };
+    all.find("Gateway", namespace, short)
+}
 
 /// Returns true if a workload that is known has both selectors. One selector is for the same as itself, known or not.
 fn meet(one: (&Labels, &WorkloadSet), other: (&Labels, &WorkloadSet)) -> bool {

@@ -10,8 +10,7 @@ use transform::ingress::{Settings, transform, without_router};
 
 use super::codes;
 use super::inventory::{Inventory, Item, list, text};
-use super::messages::Message;
-use super::references::{missing, push};
+use super::messages::{Message, missing, push};
 
 /// Ingresses of another controller are its own: those of the mesh's class count, and those of none. Without a mesh configuration
 /// its class is Istio's, and whether it serves those of none is not known.

@@ -1,6 +1,7 @@
 //! Findings and their places.
 
 use super::codes::{self, Code};
+use super::inventory::Item;
 
 /// One finding.
 #[derive(Clone, Debug)]
@@ -78,4 +79,25 @@ impl Located {
             self.text
         )
     }
+}
+
+pub(super) fn push(
+    found: &mut Vec<Message>,
+    code: &'static Code,
+    item: &Item,
+    path: impl Into<String>,
+    text: impl Into<String>,
+) {
+    found.push(Message {
+        code,
+        item: item.number,
+        path: path.into(),
+        text: text.into(),
+    });
+}
+
+/// Tells that the object of a reference does not exist.
+pub(super) fn missing(found: &mut Vec<Message>, item: &Item, path: &str, what: &str, name: &str) {
+    let message = format!("the {what} {name:?} does not exist");
+    push(found, &codes::NOT_FOUND, item, path, message);
 }

@@ -2,23 +2,25 @@
 //! as its API server has it.
 //!
 //! ```text
-//! -f ── named_files, cluster ──► objects ──► inventory ──► references, conflicts, workloads, ports, ingresses ──► messages ── report ──► stdout
+//! -f ── named_files, cluster ──► objects ──► inventory ──► analyzers ──► messages ── report ──► stdout
 //! ```
 //!
 //! Each object by itself is judged by `api::config`, with the words of `validate`; what is found here is about two and more. The codes
 //! are those of `istioctl analyze` where it has one for the same thing.
 
+mod analyzers;
 mod audience;
 mod claims;
 mod cluster;
 mod codes;
 mod command;
-mod conflicts;
+mod destination_rule_idle_policies;
+mod destination_rules;
 mod duplicates;
+mod envoy_filters;
+mod gateway_ports;
 mod gateway_server;
 mod gateways;
-mod idle_policies;
-mod idle_routes;
 mod ingresses;
 mod inventory;
 mod mesh;
@@ -36,6 +38,8 @@ mod suppressed;
 #[cfg(test)]
 mod tests;
 mod user_id;
+mod virtual_service_hosts;
+mod virtual_service_idle_routes;
 mod workload_index;
 mod workloads;
 

@@ -7,8 +7,7 @@ use api::model::Labels;
 use super::audience::Named;
 use super::codes;
 use super::inventory::{Inventory, Item, labels};
-use super::messages::Message;
-use super::references::push;
+use super::messages::{Message, push};
 
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     let mut by_selector: BTreeMap<(&str, Labels), Vec<&Item>> = BTreeMap::new();

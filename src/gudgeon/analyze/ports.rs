@@ -5,8 +5,7 @@ use serde_json::Value as Json;
 
 use super::codes;
 use super::inventory::{Inventory, list, text};
-use super::messages::Message;
-use super::references::push;
+use super::messages::{Message, push};
 
 /// Namespaces of Kubernetes itself; their services are skipped.
 const SYSTEM: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];

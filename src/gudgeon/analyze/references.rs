@@ -7,85 +7,24 @@ use api::names;
 use serde_json::Value as Json;
 
 use super::codes;
+use super::gateways::named_gateway;
 use super::inventory::{Inventory, Item, list, overlap, text, texts};
-use super::messages::Message;
+use super::messages::{Message, missing, push};
 
-pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
-    for item in all.of("VirtualService") {
-        gateways(all, item, found);
-        destinations(all, item, found);
-        delegates(all, item, found);
-    }
-    for item in all.of("DestinationRule") {
-        let host = text(&item.body, "/host");
-        // A host that is missing is a mistake of the object itself.
-        if host.is_empty() {
-            continue;
-        }
-        let full = all.full_host(host, &item.namespace);
-        if all.hosts_of(&full, &item.namespace).is_empty() {
-            let message = format!("no service has the host {host:?}");
-            push(found, &codes::RULE_WITHOUT_HOST, item, "spec.host", message);
-        }
-    }
-    // Namespaces are checked where any is among the objects.
-    if !all.has_namespaces {
+pub(super) fn host_of_rule(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+    let host = text(&item.body, "/host");
+    // A host that is missing is a mistake of the object itself.
+    if host.is_empty() {
         return;
     }
-    for item in all.of("AuthorizationPolicy") {
-        source_namespaces(all, item, found);
-    }
-    for kind in ["DestinationRule", "ServiceEntry", "VirtualService"] {
-        for item in all.of(kind) {
-            exports(all, item, found);
-        }
-    }
-    for item in all.of("Service") {
-        exports_of_service(all, item, found);
+    let full = all.full_host(host, &item.namespace);
+    if all.hosts_of(&full, &item.namespace).is_empty() {
+        let message = format!("no service has the host {host:?}");
+        push(found, &codes::RULE_WITHOUT_HOST, item, "spec.host", message);
     }
 }
 
-pub(super) fn push(
-    found: &mut Vec<Message>,
-    code: &'static codes::Code,
-    item: &Item,
-    path: impl Into<String>,
-    text: impl Into<String>,
-) {
-    found.push(Message {
-        code,
-        item: item.number,
-        path: path.into(),
-        text: text.into(),
-    });
-}
-
-pub(super) fn missing(found: &mut Vec<Message>, item: &Item, path: &str, what: &str, name: &str) {
-    let message = format!("the {what} {name:?} does not exist");
-    push(found, &codes::NOT_FOUND, item, path, message);
-}
-
-/// The Gateway that a name means: `NAME`, `NAMESPACE/NAME`, or as releases up to 1.1 wrote it `NAME.NAMESPACE.svc.DOMAIN`.
-pub(super) fn gateway<'a>(all: &'a Inventory, item: &Item, name: &str) -> Option<&'a Item> {
-    let (namespace, short) = match name.split_once('/') {
-        Some((".", short)) => (item.namespace.as_str(), short),
-        Some(pair) => pair,
-        None => {
-            let mut parts = name.splitn(3, '.');
-            let (short, namespace) = (parts.next().unwrap_or(name), parts.next());
-            match namespace {
-                // The name of a Gateway may have dots itself, which comes before the old form.
-                Some(namespace) if all.find("Gateway", &item.namespace, name).is_none() => {
-                    (namespace, short)
-                }
-                _ => (item.namespace.as_str(), name),
-            }
-        }
-    };
-    all.find("Gateway", namespace, short)
-}
-
-fn gateways(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn gateways(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     let mut named: Vec<(String, String)> = Vec::new();
     for (at, name) in list(&item.body, "/gateways") {
         named.push((
@@ -109,7 +48,7 @@ fn gateways(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
         if name == "mesh" || name.is_empty() {
             continue;
         }
-        match gateway(all, item, &name) {
+        match named_gateway(all, item, &name) {
             Some(gateway) => known.push((path, name, gateway)),
             None => {
                 is_any_missing = true;
@@ -224,7 +163,7 @@ fn each_destination(body: &Json) -> Vec<(String, &Json)> {
     all
 }
 
-fn destinations(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn destinations(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     for (path, to) in each_destination(&item.body) {
         let host = text(to, "/host");
         if host.is_empty() {
@@ -283,7 +222,7 @@ fn has_subset(all: &Inventory, host: &str, subset: &str, namespace: &str) -> boo
     })
 }
 
-fn delegates(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn delegates(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     for (at, http) in list(&item.body, "/http") {
         let Some(delegate) = http.get("delegate") else {
             continue;
@@ -293,13 +232,14 @@ fn delegates(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
             namespace => namespace,
         };
         let name = text(delegate, "/name");
-        if all.find("VirtualService", namespace, name).is_none() {
+        // A delegate is of the same kind.
+        if all.find(&item.kind, namespace, name).is_none() {
             let name = format!("{namespace}/{name}");
             missing(
                 found,
                 item,
                 &format!("spec.http[{at}].delegate"),
-                "VirtualService",
+                &item.kind,
                 &name,
             );
         }
@@ -307,7 +247,11 @@ fn delegates(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
 }
 
 /// Namespaces that a policy admits or turns away, by names and patterns of which none is met.
-fn source_namespaces(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn source_namespaces(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+    // Namespaces are checked where any is among the objects.
+    if !all.has_namespaces {
+        return;
+    }
     for (rule, one) in list(&item.body, "/rules") {
         for (from, one) in list(one, "/from") {
             for field in ["namespaces", "notNamespaces"] {
@@ -336,14 +280,14 @@ fn is_met(names: &BTreeSet<String>, pattern: &str) -> bool {
     }
 }
 
-fn exports(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn exports(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     for (at, to) in list(&item.body, "/exportTo") {
         let path = format!("spec.exportTo[{at}]");
         export(all, item, &path, to.as_str().unwrap_or_default(), found);
     }
 }
 
-fn exports_of_service(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn exports_of_service(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     let written = text(&item.annotations, "/networking.istio.io~1exportTo");
     for to in written.split(',').map(str::trim) {
         export(all, item, "metadata.annotations", to, found);
@@ -353,7 +297,7 @@ fn exports_of_service(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
 /// A namespace that an object is exported to; `*`, `.` and `~` mean all, its own and none.
 fn export(all: &Inventory, item: &Item, path: &str, to: &str, found: &mut Vec<Message>) {
     let is_known = ["", "*", ".", "~"].contains(&to) || all.namespaces.contains(to);
-    if !is_known && to != item.namespace {
+    if all.has_namespaces && !is_known && to != item.namespace {
         missing(found, item, path, "namespace", to);
     }
 }

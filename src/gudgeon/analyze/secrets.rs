@@ -4,20 +4,10 @@ use std::collections::BTreeSet;
 
 use super::codes;
 use super::inventory::{Inventory, Item, labels, list, text};
-use super::messages::Message;
-use super::references::push;
-
-pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
-    for item in all.of("Gateway") {
-        secrets_of_gateway(all, item, found);
-    }
-    for item in all.of("DestinationRule") {
-        secrets_of_rule(all, item, found);
-    }
-}
+use super::messages::{Message, push};
 
 /// Looks for the Secrets where the gateway's workloads are; if those are unknown, in its own namespace.
-fn secrets_of_gateway(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn of_gateway(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     let selector = labels(item.body.get("selector"));
     let mut namespaces = all.namespaces_of_gateway(&selector);
     if namespaces.is_empty() {
@@ -42,7 +32,7 @@ fn secrets_of_gateway(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
 }
 
 /// Looks for the Secrets of a rule for some workloads in its namespace; other rules' are in those of gateways.
-fn secrets_of_rule(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn of_destination_rule(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     if item.body.get("workloadSelector").is_none() {
         return;
     }

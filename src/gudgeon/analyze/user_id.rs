@@ -6,8 +6,7 @@ use serde_json::Value as Json;
 
 use super::codes;
 use super::inventory::Inventory;
-use super::messages::Message;
-use super::references::push;
+use super::messages::{Message, push};
 
 /// Kinds with pods, and where the pod is in them.
 const PODS: [(&str, &str); 7] = [

@@ -1,6 +1,7 @@
 //! Kinds that are gone, and that people have objects of.
 
-use super::{Kind, MIXER, later};
+use super::later::later;
+use super::{Kind, MIXER};
 
 /// A kind that the first releases had for an adapter or a template, by the collection that pilot asked for.
 macro_rules! legacy {

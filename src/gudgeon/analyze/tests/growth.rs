@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::super::inventory::{Inventory, Item};
 use super::super::messages::Message;
-use super::super::{conflicts, workloads};
+use super::super::{gateway_ports, gateways, workloads};
 use crate::growth::cpu_time;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -78,7 +78,7 @@ fn gateways_times_services_times_workloads() {
     );
     let gateways = (0..MANY).map(|at| gateway(&json!({"k0": "v"}), 80 + (at as u64 % 2), &[]));
     let all = items(pods.chain(services).chain([theirs]).chain(gateways));
-    let found = found(all, workloads::find);
+    let found = found(all, gateway_ports::find);
     let of_port = found
         .iter()
         .filter(|one| one.text.contains("has the port 81"));
@@ -97,7 +97,10 @@ fn selectors_that_match_nothing() {
             json!({"selector": {"matchLabels": labels}}),
         )
     };
-    let found = found(items(pods.chain((0..MANY).map(policy))), workloads::find);
+    let found = found(
+        items(pods.chain((0..MANY).map(policy))),
+        workloads::selectors,
+    );
     assert_eq!(found.len(), MANY);
 }
 
@@ -110,7 +113,7 @@ fn servers_of_one_port() {
         _ => format!("h{at}.example"),
     };
     let gateways = (0..MANY).map(|at| gateway(&json!({"k0": "v"}), 80, &[host(at)]));
-    let found = found(items(gateways.chain([pod(&labels(1))])), conflicts::find);
+    let found = found(items(gateways.chain([pod(&labels(1))])), gateways::find);
     // A wildcard and the host that it covers.
     assert_eq!(found.len(), MANY / 10 * 2);
 }
@@ -126,5 +129,5 @@ fn selectors_of_the_same_workloads() {
     };
     let gateways = (0..MANY).map(|at| gateway(&selector(at), 80, &[format!("h{at}.example")]));
     let pods = (0..4000).map(|_| pod(&labels(60)));
-    assert_eq!(found(items(gateways.chain(pods)), conflicts::find).len(), 0);
+    assert_eq!(found(items(gateways.chain(pods)), gateways::find).len(), 0);
 }

@@ -7,8 +7,7 @@ use serde_json::Value as Json;
 
 use super::codes;
 use super::inventory::{Inventory, Item, list, text};
-use super::messages::Message;
-use super::references::push;
+use super::messages::{Message, push};
 
 /// Settings that requests alone have.
 const OF_REQUESTS: [&str; 11] = [

@@ -7,8 +7,7 @@ use serde_json::Value as Json;
 
 use super::codes;
 use super::inventory::{Inventory, Item, is_meant, list, text, texts};
-use super::messages::Message;
-use super::references::push;
+use super::messages::{Message, push};
 
 /// A list of routes, with the protocols of its ports, in words, and whether one is among them.
 type RouteList = (&'static str, &'static str, fn(Protocol) -> bool);
