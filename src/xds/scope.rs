@@ -5,13 +5,13 @@
 //! see, where one is exported to it by name, where its own rules for a host of elsewhere come before that host's, where a Sidecar
 //! of its own says what it imports. All other namespaces have one scope, and share all bytes. So there are as many scopes as the mesh has need of, whatever clients say.
 
+mod destination_rule_idle_policies;
 mod destination_rule_limit;
 pub(crate) mod envoy_filters;
 mod export_to;
 mod exported;
 pub(crate) mod gateways;
 mod hosts;
-mod idle_policies;
 mod mesh_rules;
 pub(crate) mod policies;
 pub(crate) mod selecting;
