@@ -46,6 +46,25 @@
 //! * `manifest`, `analyze`, `validate`: the commands `inject`, `analyze` and `validate`.
 //!   `properties`: properties of all reviews, tested without a fuzzer.
 //!
+//! # Glossary
+//!
+//! Words of the field, and the modules that they lead to. The layout test of the workspace holds them to the modules' first lines.
+//!
+//! | word | modules |
+//! |---|---|
+//! | 429 | `serve::request_limit`, which gives permits; `admission::review_body`, which answers |
+//! | ACK, NACK | `xds::stream::ack_state` and `xds::stream::unresolved_nacks`; `mcp::source::subscription` |
+//! | backoff | `api::backoff` |
+//! | connection limit | `serve::connection_limit`; of ports with streams `grpc::idle_connection_limit` |
+//! | debounce | `xds::debounce` of pushes, `mcp::debounce` of collections, `watch::reload_loop` of files |
+//! | drain | `process` on TERM, `serve::shutdown` in listeners and streams |
+//! | leader election | none: `sources::reconcile` tells why |
+//! | pending push | `discovery::session`, filled by `discovery::hub::push_loop` |
+//! | reconcile | `sources::reconcile` |
+//! | redact | `secrets` in documents and pages, `api::redact` in messages |
+//! | relist | `sources::kubernetes::watcher`, applied by `sources::kubernetes::store::relist` |
+//! | reload | `watch::reload_loop`; of certificates `tls::files` and `grpc::certificates` |
+//!
 //! # Libraries
 //!
 //! Parts that a library has, too, are written by hand for these reasons. Sizes are those of small programs with one and with the

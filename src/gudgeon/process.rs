@@ -1,4 +1,4 @@
-//! The parts of the process that every role shares: signals, panics, resident memory.
+//! The parts of the process that every role shares: signals (TERM begins the drain, HUP reloads files), panics, resident memory.
 
 use std::panic::PanicHookInfo;
 use std::sync::LazyLock;

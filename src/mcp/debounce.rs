@@ -1,4 +1,4 @@
-//! The time at which a group is published. User-written objects come in bursts and wait for a quiet moment; objects
+//! The debounce of a group, which says when it is published. User-written objects come in bursts and wait for a quiet moment; objects
 //! generated from Services go out at once and then not too often. The first snapshot waits until every source has sent its
 //! full list.
 

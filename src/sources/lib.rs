@@ -19,7 +19,8 @@
 //! * [`aggregate`]: the contributions of all sources as one [`World`](api::model::World), with the
 //!   [`Changes`](api::model::Changes) of each step.
 //! * [`kubernetes`]: API servers: connections, lists, watches and stores, and the contribution and the configuration of a cluster.
-//! * [`reconcile`]: webhook configurations and the `status` of objects, kept in the state that a role desires.
+//! * [`reconcile`]: webhook configurations and the `status` of objects, kept in the state that a role desires; by every replica,
+//!   without leader election.
 //! * [`consul`]: the contribution of a Consul catalog.
 //! * [`directory`]: the objects of directories and files.
 //! * [`memory`]: objects that a client sends: a request for an experiment, or a server of MCP.

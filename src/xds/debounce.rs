@@ -1,4 +1,4 @@
-//! The time at which changes go out: after a quiet moment, or when the first has waited long enough. Then all that came is one
+//! The debounce of pushes: changes go out after a quiet moment, or when the first has waited long enough. Then all that came is one
 //! push.
 //!
 //! Snapshots never overlap: what arrives while one is made goes into the next.

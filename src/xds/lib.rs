@@ -14,7 +14,7 @@
 //! * `finish`: the last step: encodes, hashes, and keeps those objects.
 //! * `snapshot`: one state of the mesh, and all that was made of it, shared by the proxies that see the same; secrets (SDS) apart.
 //! * `view`: the seam: what one proxy is to have at one moment, as names, versions and bytes.
-//! * `stream`: what one client is owed: protocol, order, make before break. It knows views and none of Envoy's messages.
+//! * `stream`: what one client is owed: protocol (ACK and NACK), order, make before break. It knows views and none of Envoy's messages.
 //! * `resource_names`: names of a request, where they came in. `debounce`, `reason`: when a push begins, and why.
 //!
 //! # From a change to bytes

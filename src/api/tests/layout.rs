@@ -1243,6 +1243,38 @@ fn flows_that_are_none_are_seen() {
     assert!(!knows(&step("injector").unwrap(), &step("galley").unwrap()));
 }
 
+/// Whoever looks for a word of the field comes to its code by one look.
+#[test]
+fn the_glossary_leads_to_modules_that_begin_with_its_words() {
+    let lib = fs::read_to_string(folder("gudgeon").join("lib.rs")).unwrap();
+    let rows = lib
+        .lines()
+        .skip_while(|line| *line != "//! # Glossary")
+        .skip_while(|line| *line != "//! |---|---|")
+        .skip(1)
+        .map_while(|line| line.strip_prefix("//! | "));
+    let rows: Vec<(&str, &str)> = rows.filter_map(|row| row.split_once(" | ")).collect();
+    assert!(rows.len() >= 12, "{rows:?}");
+    for (words, modules) in rows {
+        let paths: Vec<&str> = modules.split('`').skip(1).step_by(2).collect();
+        assert!(!paths.is_empty(), "{words} leads nowhere");
+        for path in paths {
+            let module = step(path).unwrap_or_else(|| panic!("{path} is no module: {words}"));
+            let lines = module
+                .text
+                .lines()
+                .filter_map(|line| line.strip_prefix("//!"));
+            let head = lines.collect::<String>().to_lowercase();
+            assert!(
+                words
+                    .split(", ")
+                    .any(|word| head.contains(&word.to_lowercase())),
+                "the first lines of {path} have no {words:?}"
+            );
+        }
+    }
+}
+
 /// Files of production code in which the name of a kind stands, beyond the kind's own and the tables of kinds, of analyzers and of
 /// their codes. A kind's own files, and their folders, begin with its name.
 const FILES_THAT_NAME: [(&str, &[&str]); 10] = [

@@ -1,4 +1,4 @@
-//! A request with a review in it, from its first byte to the last of its answer.
+//! A request with a review in it, from its first byte to the last of its answer: 429 if it gets no permit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

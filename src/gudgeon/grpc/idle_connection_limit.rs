@@ -1,4 +1,4 @@
-//! Limits the idle connections of a port, and chooses the one to evict for the next.
+//! The connection limit of a port with streams: bounds its idle connections, and chooses the one to evict for the next.
 //!
 //! A newcomer is never closed in favour of older connections. Silent ones are evicted first, then those that have sent bytes
 //! and are not authenticated, then those without a stream; of these one from the address with the most, and the oldest

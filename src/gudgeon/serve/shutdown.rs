@@ -1,4 +1,4 @@
-//! The shutdown of the process, as its listeners and streams see it.
+//! The shutdown of the process, as its listeners and streams see it: the drain after TERM, then the end.
 
 use tokio::sync::watch;
 

@@ -1,4 +1,7 @@
-//! Desired states that an API server is to have: webhook configurations, and messages in the `status` of objects.
+//! Reconciles desired states with an API server: webhook configurations, and messages in the `status` of objects.
+//!
+//! There is no leader election, and no Lease: each replica writes the same or converges to the same, and writes nothing that is up to
+//! date. So a replica needs no other one, and an API server that is away has no leader to lose.
 //!
 //! * `webhook`: webhook configurations. `ca_bundle`: the CA bundle that they are to have. `ca_bundle_patch`: the patch that one
 //!   needs.

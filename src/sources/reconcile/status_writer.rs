@@ -1,5 +1,5 @@
-//! Writes the messages about objects into their `status`, by server-side apply, without leader election and without a Lease: each
-//! replica writes the same, and a status that is up to date is not written, so neither replicas nor restarts nor own writes cause another.
+//! Writes the messages about objects into their `status`, by server-side apply: each replica writes the same, and a status that is up
+//! to date is not written, so neither replicas nor restarts nor own writes cause another.
 
 mod current_status;
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Reconciles webhook configurations: watches each, and reverts changes of other clients.
 //!
-//! Every replica does so, without leader election and without a Lease: all write the same, or converge to the same. Two writers with different
-//! goals must not write as fast as they can, so a configuration that was repaired a few times within a minute waits before
-//! the next repair.
+//! Every replica does so: all write the same, or converge to the same. Two writers with different goals must not write as fast as
+//! they can, so a configuration that was repaired a few times within a minute waits before the next repair.
 
 mod configuration;
 mod goal;

@@ -1,4 +1,4 @@
-//! Nonces and versions of one type on one stream: what was sent last, what the client said to it.
+//! ACK and NACK: nonces and versions of one type on one stream, the last response and the client's answer to it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
