@@ -200,3 +200,17 @@ pub const MAX_SUBSETS: usize = 1000;
 
 /// Headers that proxies add to one message, and those that they take from it (envoy/config/route/v3/route_components.proto).
 pub const MAX_HEADERS: usize = 1000;
+
+/// The notes at an object of `networking.istio.io`, as their paths and messages.
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+fn noted(kind: &str, spec: &Json) -> Vec<String> {
+    let kind = super::named("networking.istio.io", kind).unwrap();
+    let notes = super::notes(kind, spec).into_iter();
+    notes
+        .map(|note| {
+            assert!(!note.is_error());
+            format!("{}: {}", note.path, note.message)
+        })
+        .collect()
+}

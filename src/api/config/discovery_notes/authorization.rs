@@ -4,6 +4,7 @@ use serde_json::Value as Json;
 
 use super::{items, targets};
 use crate::config::Finding;
+use crate::config::rules::authorization::HTTP_OPERATION;
 
 const SCHEME: &str = "spiffe://";
 
@@ -52,20 +53,12 @@ fn has_request_field(rule: &Json) -> bool {
         lists.any(|list| !list.is_empty())
     };
     let source = ["requestPrincipals", "notRequestPrincipals"];
-    let operation = [
-        "hosts",
-        "notHosts",
-        "methods",
-        "notMethods",
-        "paths",
-        "notPaths",
-    ];
     let is_of_request = |when: &Json| {
         let key = when.get("key").and_then(Json::as_str);
         key.is_some_and(|key| key.starts_with("request."))
     };
     items(rule, "from").any(|(_, one)| has(one.get("source"), &source))
-        || items(rule, "to").any(|(_, one)| has(one.get("operation"), &operation))
+        || items(rule, "to").any(|(_, one)| has(one.get("operation"), &HTTP_OPERATION))
         || items(rule, "when").any(|(_, one)| is_of_request(one))
 }
 

@@ -50,31 +50,20 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{named, notes as notes_of};
+    use crate::config::discovery_notes::noted;
     use serde_json::json;
-
-    fn said(kind: &str, spec: &Json) -> Vec<String> {
-        let kind = named("networking.istio.io", kind).unwrap();
-        let notes = notes_of(kind, spec).into_iter();
-        notes
-            .map(|note| {
-                assert!(!note.is_error());
-                format!("{}: {}", note.path, note.message)
-            })
-            .collect()
-    }
 
     #[test]
     fn a_note_names_a_service_entry_that_is_served_otherwise() {
         let port = json!([{"number": 80, "name": "a", "protocol": "HTTP"}]);
         let entry = |hosts: &[&str], resolution: Json| {
             let spec = json!({"hosts": hosts, "ports": port, "resolution": resolution});
-            said("ServiceEntry", &spec)
+            noted("ServiceEntry", &spec)
         };
         assert_eq!(entry(&["a.b", "*.b"], json!("NONE")), [""; 0]);
         let ports = json!([port[0], {"number": 53, "name": "d", "protocol": "UDP"}]);
         assert_eq!(
-            said(
+            noted(
                 "ServiceEntry",
                 &json!({"hosts": ["a.b"], "ports": ports, "resolution": "NONE"})
             ),
@@ -92,20 +81,20 @@ mod tests {
         for resolution in [json!("DNS"), json!(2), json!("DNS_ROUND_ROBIN")] {
             assert_eq!(entry(&["a.b", "*.b"], resolution.clone()), [itself]);
             let spec = json!({"hosts": ["*.b"], "ports": port, "resolution": resolution, "endpoints": [{"address": "a.b"}]});
-            assert_eq!(said("ServiceEntry", &spec), [""; 0]);
+            assert_eq!(noted("ServiceEntry", &spec), [""; 0]);
         }
         let shape = "spec.hosts[0]: is not served: a wildcard is served as \"*.\" alone";
         assert_eq!(entry(&["*-a.b"], json!("NONE")), [shape]);
         let dynamic = "spec.resolution: is served as NONE: connections go to the address that the application has looked up";
         assert_eq!(entry(&["*.b"], json!("DYNAMIC_DNS")), [dynamic]);
-        let none = said("ServiceEntry", &json!({"hosts": ["a.b"]}));
+        let none = noted("ServiceEntry", &json!({"hosts": ["a.b"]}));
         assert_eq!(none, ["spec.ports: is not served: there is no port"]);
         let listener =
             |endpoint: &str| json!({"port": {"number": 80}, "default_endpoint": endpoint});
         let all = [":80", "0.0.0.0:80", "[::]:80", "127.0.0.1:80", "unix:///a"].map(listener);
         let how = "is served at the loopback address: a listener at the pod's own address alone is not reached";
         let expected = [1, 2].map(|at| format!("spec.ingress[{at}].defaultEndpoint: {how}"));
-        assert_eq!(said("Sidecar", &json!({"ingress": all})), expected);
+        assert_eq!(noted("Sidecar", &json!({"ingress": all})), expected);
     }
 
     /// A name that is not a host is never served.

@@ -224,23 +224,12 @@ const fn is_redirect(code: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{named, notes as notes_of};
+    use crate::config::discovery_notes::noted;
     use serde_json::json;
-
-    fn said(kind: &str, spec: &Json) -> Vec<String> {
-        let kind = named("networking.istio.io", kind).unwrap();
-        let notes = notes_of(kind, spec).into_iter();
-        notes
-            .map(|note| {
-                assert!(!note.is_error());
-                format!("{}: {}", note.path, note.message)
-            })
-            .collect()
-    }
 
     #[test]
     fn a_note_names_fields_of_a_virtual_service_without_effect() {
-        let of = |spec: Json| said("VirtualService", &spec);
+        let of = |spec: Json| noted("VirtualService", &spec);
         let route = json!([{"destination": {"host": "b"}}]);
         assert_eq!(
             of(json!({"hosts": ["a"], "gateways": ["mesh"], "http": [{"route": route}]})),
@@ -296,7 +285,7 @@ mod tests {
             let route = json!([{"destination": {"host": "b"}}]);
             let mut spec = json!({"hosts": ["a.b"], "gateways": gateways});
             spec[list] = json!([{"match": [{}, matching], "route": route}]);
-            said("VirtualService", &spec)
+            noted("VirtualService", &spec)
         };
         let own =
             "is compared with the gateways' own workloads: they do not know those of their clients";
@@ -345,7 +334,7 @@ mod tests {
         let of = |gateways: &[&str]| {
             let tls = json!([{"match": [{"sniHosts": ["a.b", "*.b"]}, {"sniHosts": ["*b", "*"]}]}]);
             let spec = json!({"hosts": ["a.b"], "gateways": gateways, "tls": tls});
-            said("VirtualService", &spec)
+            noted("VirtualService", &spec)
         };
         let said = |at: usize| {
             format!(
@@ -363,7 +352,7 @@ mod tests {
             if http.get("redirect").is_none() {
                 http["route"] = route.clone();
             }
-            let notes = said("VirtualService", &json!({"hosts": ["a"], "http": [http]}));
+            let notes = noted("VirtualService", &json!({"hosts": ["a"], "http": [http]}));
             notes.join("; ")
         };
         let line = "is not served: it is more than one line";
@@ -403,6 +392,6 @@ mod tests {
         );
         let policy = json!({"loadBalancer": {"consistentHash": {"httpHeaderName": ""}}, "tls": {"mode": "SIMPLE", "sni": "a\0"}});
         let rule = json!({"host": "a", "trafficPolicy": {"portLevelSettings": [policy]}, "subsets": [{"trafficPolicy": policy}]});
-        assert_eq!(said("DestinationRule", &rule).len(), 4);
+        assert_eq!(noted("DestinationRule", &rule).len(), 4);
     }
 }

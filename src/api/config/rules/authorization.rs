@@ -303,7 +303,7 @@ fn check_key(key: &str) -> Violation {
 }
 
 /// Fields of an operation that a TCP connection does not have.
-const HTTP_OPERATION: [&str; 6] = [
+pub(in crate::config) const HTTP_OPERATION: [&str; 6] = [
     "hosts",
     "notHosts",
     "methods",

@@ -138,12 +138,7 @@ fn tcp(
             rest = shares(&route.route);
             break;
         }
-        let at = ConnectionContext {
-            rules,
-            number,
-            gateway: None,
-            namespace: rule.namespace(),
-        };
+        let at = ConnectionContext::at_sidecar(rules, rule, number);
         for one in route.r#match.iter().filter(|one| at.holds(one)) {
             is_matched = true;
             let target = target(one, shares(&route.route)?);
@@ -179,12 +174,7 @@ pub(crate) fn lacks_server_names(rules: &ProxyRules, service_port: &ServicePort)
         return false;
     };
     let number = service_port.port.number;
-    let at = ConnectionContext {
-        rules,
-        number,
-        gateway: None,
-        namespace: rule.namespace(),
-    };
+    let at = ConnectionContext::at_sidecar(rules, rule, number);
     let is_for_others = || {
         let host = service_port.host().to_ascii_lowercase();
         let mut all = rules.service_ports().by_host(&host);
@@ -209,7 +199,29 @@ struct ConnectionContext<'a> {
     namespace: &'a str,
 }
 
-impl ConnectionContext<'_> {
+impl<'a> ConnectionContext<'a> {
+    fn at_sidecar(rules: &'a ProxyRules, rule: &'a Rule<VirtualService>, number: u16) -> Self {
+        Self {
+            rules,
+            number,
+            gateway: None,
+            namespace: rule.namespace(),
+        }
+    }
+
+    fn at_server(
+        rules: &'a ProxyRules,
+        rule: &'a Rule<VirtualService>,
+        server: &'a Serving,
+    ) -> Self {
+        Self {
+            rules,
+            number: server.number,
+            gateway: Some(server.from()),
+            namespace: rule.namespace(),
+        }
+    }
+
     fn holds(&self, one: &L4MatchAttributes) -> bool {
         let has_port = one.port == 0 || one.port == u32::from(self.number);
         has_port
@@ -267,12 +279,7 @@ pub(crate) fn passed_through(
     server: &Serving,
     room: &mut usize,
 ) -> Option<Vec<ConnectionMatch>> {
-    let at = ConnectionContext {
-        rules,
-        number: server.number,
-        gateway: Some(server.from()),
-        namespace: rule.namespace(),
-    };
+    let at = ConnectionContext::at_server(rules, rule, server);
     let mut targets = Vec::new();
     for route in &rule.spec().tls {
         let Some(to) = shares(rules, server.number, &route.route, rule.namespace()) else {
@@ -311,12 +318,7 @@ pub(crate) fn carried(
     server: &Serving,
     room: &mut usize,
 ) -> Option<Vec<ConnectionMatch>> {
-    let at = ConnectionContext {
-        rules,
-        number: server.number,
-        gateway: Some(server.from()),
-        namespace: rule.namespace(),
-    };
+    let at = ConnectionContext::at_server(rules, rule, server);
     let mut targets = Vec::new();
     let mut meets = false;
     for host in rule.hosts() {
