@@ -9,7 +9,7 @@ use std::time::Duration;
 use api::config::{Finding, KINDS, Kind, Severity};
 use serde_json::{Value, json};
 use sources::Key;
-use sources::catalogue::WrittenObject;
+use sources::catalogue::ConfigObject;
 use sources::kubernetes::{Cluster, WatchTiming};
 use sources::reconcile::{DesiredMessages, ObjectMessages, Subject, write_statuses};
 use tokio::sync::watch;
@@ -171,7 +171,7 @@ fn messages_by_object(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, ObjectM
     .collect()
 }
 
-fn subject(written: &WrittenObject) -> Option<Subject> {
+fn subject(written: &ConfigObject) -> Option<Subject> {
     let (group, _) = written.api_version.split_once('/')?;
     let kind = kinds().find(|kind| kind.group == group && kind.kind == &*written.kind)?;
     Some(Subject {
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn an_object_is_found_by_its_kind() {
-        let written = |version: &str, kind: &str| WrittenObject {
+        let written = |version: &str, kind: &str| ConfigObject {
             api_version: version.into(),
             kind: kind.into(),
             namespace: "n".into(),

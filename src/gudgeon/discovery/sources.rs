@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::model::{ClusterId, Registry};
 use sources::aggregate::Registries;
-use sources::catalogue::WrittenObject;
+use sources::catalogue::ConfigObject;
 use sources::contribution::SourceId;
 use sources::directory::CoreOrigin;
 use sources::kubernetes::{Access, Cluster, ClusterUpdate, Names};
@@ -34,14 +34,14 @@ pub(super) use mcp::McpSources;
 use memory::Put;
 
 /// Configuration as it was written, by source.
-pub(super) type WrittenObjects = Arc<Mutex<Vec<Arc<WrittenObject>>>>;
+pub(super) type ConfigObjects = Arc<Mutex<Vec<Arc<ConfigObject>>>>;
 
 /// The started sources, as far as pages and writers ask for them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     /// `None`: that registry is not on.
     memory: Option<Arc<Mutex<Memory>>>,
-    directory: WrittenObjects,
+    directory: ConfigObjects,
     /// The last state of the local API server, with that cluster's name; `None`: that registry is not on.
     cluster: Option<(ClusterId, watch::Receiver<ClusterUpdate>)>,
     /// Rules are read of it, here or by another role.
@@ -63,10 +63,10 @@ pub(super) fn names(hub: &Hub, cluster: ClusterId) -> Names {
 /// The objects of a cluster as they are written. They are made when a client asks: each change of a pod would make all anew.
 fn written_in(
     (cluster, updates): &(ClusterId, watch::Receiver<ClusterUpdate>),
-) -> impl Iterator<Item = Arc<WrittenObject>> + use<> {
+) -> impl Iterator<Item = Arc<ConfigObject>> + use<> {
     // The sender of updates waits for a borrowed one. A copy shares all objects.
     let update = updates.borrow().clone();
-    update.written(cluster).into_iter().map(Arc::new)
+    update.config_objects(cluster).into_iter().map(Arc::new)
 }
 
 /// Returns the access to the API server; `None`: there is none, and services come from elsewhere.
@@ -168,7 +168,7 @@ impl Sources {
 
     /// All configuration that was written, whether or not it is used, with what is known of its source only: that another one
     /// has what it describes.
-    pub(super) fn written(&self, hub: &Hub) -> Vec<Arc<WrittenObject>> {
+    pub(super) fn config_objects(&self, hub: &Hub) -> Vec<Arc<ConfigObject>> {
         let mut all = DebugView::new(hub.with_registries(Registries::reports));
         let local = |registry| SourceId {
             registry,
@@ -184,11 +184,11 @@ impl Sources {
             all.add(&local(Registry::Kubernetes), written_in(cluster));
         }
         if let Some(mcp_sources) = &self.mcp_sources {
-            mcp_sources.written(&mut all);
+            mcp_sources.config_objects(&mut all);
         }
         if let Some(memory) = &self.memory {
             let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-            let rows = memory.written().to_vec();
+            let rows = memory.config_objects().to_vec();
             drop(memory);
             all.add(&memory::id(), rows);
         }
@@ -196,7 +196,7 @@ impl Sources {
     }
 
     /// Configuration from the local API server, read by this role or by the one that reads rules in its place.
-    pub(super) fn of_api_server(&self, hub: &Hub) -> Vec<Arc<WrittenObject>> {
+    pub(super) fn of_api_server(&self, hub: &Hub) -> Vec<Arc<ConfigObject>> {
         let mut all = DebugView::new(hub.with_registries(Registries::reports));
         if !self.of_api_server {
             return all.rows;
@@ -209,7 +209,9 @@ impl Sources {
                 };
                 all.add(&id, written_in(cluster));
             }
-            (_, Some(mcp_sources)) if !mcp_sources.are_named() => mcp_sources.written(&mut all),
+            (_, Some(mcp_sources)) if !mcp_sources.are_named() => {
+                mcp_sources.config_objects(&mut all);
+            }
             _ => {}
         }
         all.rows

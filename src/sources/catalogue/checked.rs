@@ -9,9 +9,9 @@ use api::yaml::Node;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value as Json;
 
+use super::config_object::ConfigObject;
 use super::core_kind::{CoreKind, CoreName};
 use super::entry::EntryId;
-use super::written_object::WrittenObject;
 
 const NAMELESS: &str = "default";
 const NAMESPACE: &str = "metadata.namespace";
@@ -39,7 +39,7 @@ pub(crate) struct CheckedObject<C> {
     /// The notes of a valid object: parts that discovery does not serve as they are written.
     pub(crate) notes: Vec<Finding>,
     /// A refused object as it is written, if its reader shows it.
-    pub(crate) written: Option<Arc<WrittenObject>>,
+    pub(crate) written: Option<Arc<ConfigObject>>,
 }
 
 impl<C> Default for CheckedObject<C> {

@@ -19,6 +19,7 @@
 
 pub(crate) mod checked;
 pub(crate) mod config_catalogue;
+mod config_object;
 mod core_kind;
 mod entry;
 pub(crate) mod entry_form;
@@ -30,9 +31,9 @@ mod report;
 pub(crate) mod source_catalogue;
 pub(crate) mod status_condition;
 pub(crate) mod text;
-mod written_object;
 
 pub use checked::created_finding;
+pub use config_object::ConfigObject;
 pub use core_kind::{CoreKind, UsabilityCheck};
 pub use entry::{Entry, EntryChange, EntryId, UncheckedObject};
 pub(crate) use last_good::{Candidate, Catalogue, CatalogueChange, Content, Status};
@@ -40,4 +41,3 @@ pub use message::Message;
 pub use origin::Origin;
 pub use report::{ConfigReport, FILE, Refused, Warned};
 pub use text::MAX_OBJECTS;
-pub use written_object::WrittenObject;

@@ -9,9 +9,9 @@ use api::config::collections::any_kind_of;
 use api::config::{Finding, FindingList, ServedInstead};
 use serde_json::json;
 
+use super::config_object::ConfigObject;
 use super::entry::{EntryId, UncheckedObject};
 use super::origin::Origin;
-use super::written_object::WrittenObject;
 use crate::kind::Revision;
 
 /// An object that is not served as it is written; or a file or directory that cannot be read, which has no name.
@@ -23,7 +23,7 @@ pub struct Refused {
     pub serving: ServedInstead,
     pub findings: Arc<[Finding]>,
     /// The object as it is written, if its reader shows it.
-    pub written: Option<Arc<WrittenObject>>,
+    pub written: Option<Arc<ConfigObject>>,
     /// The refused version, of an API server's object.
     pub revision: Revision,
 }
@@ -59,7 +59,7 @@ impl Refused {
 
     /// The object as pages show it, with its errors; `None` for one of Kubernetes' own kinds, which is no configuration.
     #[must_use]
-    pub fn as_written(&self) -> Option<WrittenObject> {
+    pub fn as_written(&self) -> Option<ConfigObject> {
         if let Some(written) = &self.written {
             return Some((**written).clone());
         }
@@ -80,7 +80,7 @@ impl Refused {
             "" => json!({"name": name}),
             namespace => json!({"namespace": namespace, "name": name}),
         };
-        Some(WrittenObject {
+        Some(ConfigObject {
             api_version: api_version.into(),
             kind: kind.into(),
             namespace: namespace.into(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::config;
 
-use crate::catalogue::{CoreKind, Message, Origin, WrittenObject};
+use crate::catalogue::{ConfigObject, CoreKind, Message, Origin};
 
 /// Kinds of a file that are named, at most.
 const MAX_NAMED: usize = 20;
@@ -15,7 +15,7 @@ const MAX_NAMED: usize = 20;
 pub(crate) struct UnreadKinds {
     kinds: BTreeMap<Arc<str>, BTreeMap<String, usize>>,
     /// Those that pages show, by place.
-    written: BTreeMap<Arc<str>, Vec<Arc<WrittenObject>>>,
+    written: BTreeMap<Arc<str>, Vec<Arc<ConfigObject>>>,
 }
 
 impl UnreadKinds {
@@ -28,7 +28,7 @@ impl UnreadKinds {
     }
 
     /// Replaces those of a place that pages show.
-    pub(crate) fn put_written(&mut self, place: &Arc<str>, objects: Vec<Arc<WrittenObject>>) {
+    pub(crate) fn put_objects(&mut self, place: &Arc<str>, objects: Vec<Arc<ConfigObject>>) {
         match objects.is_empty() {
             true => drop(self.written.remove(place)),
             false => drop(self.written.insert(Arc::clone(place), objects)),
@@ -41,7 +41,7 @@ impl UnreadKinds {
     }
 
     /// Iterates over the objects that pages show, by place.
-    pub(crate) fn written(&self) -> impl Iterator<Item = &Arc<WrittenObject>> {
+    pub(crate) fn config_objects(&self) -> impl Iterator<Item = &Arc<ConfigObject>> {
         self.written.values().flatten()
     }
 

@@ -7,7 +7,7 @@ mod rule_rows_tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::catalogue::WrittenObject;
+use crate::catalogue::ConfigObject;
 use crate::catalogue::one_line::one_line;
 use crate::catalogue::source_catalogue::Root;
 use crate::contribution::Contribution;
@@ -24,7 +24,7 @@ const NO_BODY: &str =
 pub struct Memory {
     names: Names,
     objects: FileObjects,
-    written: Vec<Arc<WrittenObject>>,
+    written: Vec<Arc<ConfigObject>>,
     body: Arc<[u8]>,
 }
 
@@ -103,7 +103,7 @@ impl Memory {
 
     /// The mesh's configuration in it.
     #[must_use]
-    pub fn written(&self) -> &[Arc<WrittenObject>] {
+    pub fn config_objects(&self) -> &[Arc<ConfigObject>] {
         &self.written
     }
 
@@ -168,9 +168,9 @@ mod tests {
             (1, 1)
         );
         assert_eq!(&*memory.body(), entry("c", 80).as_bytes());
-        assert_eq!(memory.written()[0].name, "c".into());
+        assert_eq!(memory.config_objects()[0].name, "c".into());
         assert_eq!(memory.put(b"---\n").unwrap().objects, 0);
-        assert_eq!(memory.written().len(), 0);
+        assert_eq!(memory.config_objects().len(), 0);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::config::{self, Finding, Object};
 use serde_json::{Value, json};
 
-use crate::catalogue::{Candidate, Catalogue, CatalogueChange, Content, Origin, WrittenObject};
+use crate::catalogue::{Candidate, Catalogue, CatalogueChange, ConfigObject, Content, Origin};
 use crate::contribution::{AnyConfigured, Configuration, ObjectKey};
 use crate::kind::Revision;
 
@@ -65,8 +65,8 @@ impl ReceivedObjects {
     }
 
     #[cfg(test)]
-    pub(crate) fn written(&self) -> impl Iterator<Item = WrittenObject> {
-        self.last_versions().map(LastVersion::written)
+    pub(crate) fn config_objects(&self) -> impl Iterator<Item = ConfigObject> {
+        self.last_versions().map(LastVersion::config_object)
     }
 
     fn candidates(&self) -> impl Iterator<Item = &Candidate<InCollections>> {
@@ -136,12 +136,12 @@ pub struct LastVersion {
 impl LastVersion {
     /// Returns the object as it is written, with its findings.
     #[must_use]
-    pub fn written(self) -> WrittenObject {
-        written(&self.received, self.origin)
+    pub fn config_object(self) -> ConfigObject {
+        config_object(&self.received, self.origin)
     }
 }
 
-fn written(received: &ReceivedVersion, origin: Origin) -> WrittenObject {
+fn config_object(received: &ReceivedVersion, origin: Origin) -> ConfigObject {
     let ReceivedVersion { object, cause } = received;
     let (namespace, name) = key(object);
     let version = object.kind.versions.last().copied().unwrap_or_default();
@@ -154,7 +154,7 @@ fn written(received: &ReceivedVersion, origin: Origin) -> WrittenObject {
             (findings, config::limited_notes_of(&decoded))
         }
     };
-    WrittenObject {
+    ConfigObject {
         api_version: format!("{}/{version}", object.kind.group).into(),
         kind: object.kind.kind.into(),
         namespace,
@@ -243,7 +243,7 @@ mod tests {
         assert!(one.prefers_close);
         set(&mut all, &entry("a.example"), Some(7), "mcp://x").unwrap();
         assert!(before.is_same(all.configuration()));
-        let written = all.written().next().unwrap();
+        let written = all.config_objects().next().unwrap();
         assert!(written.is_accepted && written.spec.value()["hosts"][0] == "a.example");
         // Bytes that are no such thing; the version before stays.
         let mut broken = (*entry("a.example")).clone();
@@ -251,12 +251,14 @@ mod tests {
         let broken = Arc::new(broken);
         assert!(set(&mut all, &broken, None, "mcp://x").is_err());
         assert!(before.is_same(all.configuration()));
-        let written = all.written().next().unwrap();
+        let written = all.config_objects().next().unwrap();
         assert!(!written.is_accepted && !written.findings.is_empty());
         assert_eq!(&*written.api_version, "networking.istio.io/v1");
         assert!(all.all().all(|(_, is_good)| !is_good));
         all.remove(&"entries".into(), &"n/a".into());
-        assert!(all.configuration().service_entries.is_empty() && all.written().next().is_none());
+        assert!(
+            all.configuration().service_entries.is_empty() && all.config_objects().next().is_none()
+        );
         // What it was is forgotten with it.
         assert!(set(&mut all, &broken, None, "mcp://x").is_err());
         assert_eq!(*all.configuration(), Configuration::default());
@@ -267,7 +269,7 @@ mod tests {
         let mut all = ReceivedObjects::default();
         for source in ["mcp://x", "mcp://y"] {
             set(&mut all, &entry("a.example"), None, source).unwrap();
-            let written = all.written().next().unwrap();
+            let written = all.config_objects().next().unwrap();
             assert_eq!(written.origin, Origin::Source(source.into()));
         }
     }
@@ -283,7 +285,7 @@ mod tests {
         let mut all = ReceivedObjects::default();
         set(&mut all, &role, None, "mcp://x").unwrap();
         assert_eq!(*all.configuration(), Configuration::default());
-        assert!(all.written().all(|one| one.is_accepted));
+        assert!(all.config_objects().all(|one| one.is_accepted));
         assert!(all.all().map(|(one, _)| one.kind.kind).eq(["ServiceRole"]));
     }
 }

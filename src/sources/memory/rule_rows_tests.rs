@@ -10,7 +10,7 @@ use api::yaml::Malformed;
 use super::received::ReceivedObjects;
 use crate::catalogue::source_catalogue::SourceEntry;
 use crate::catalogue::text::read;
-use crate::catalogue::{Origin, WrittenObject};
+use crate::catalogue::{ConfigObject, Origin};
 use crate::directory::Directory;
 use crate::directory::rule_rows_tests::{is_refused, rows, sorted, words};
 use crate::directory::{FileVersion, stored};
@@ -27,7 +27,7 @@ fn entries(text: &str) -> Result<Vec<SourceEntry<FileVersion>>, Malformed> {
 }
 
 /// The object as pages show it, whether or not it is used.
-fn written(entry: &SourceEntry<FileVersion>) -> Option<&WrittenObject> {
+fn config_object(entry: &SourceEntry<FileVersion>) -> Option<&ConfigObject> {
     let used = entry.checked.content.as_ref();
     let used = used.and_then(|version| version.written.as_ref());
     used.or(entry.checked.written.as_ref()).map(|one| &**one)
@@ -41,7 +41,7 @@ fn files_are_judged_as_everything_is() {
         let [entry] = &read[..] else {
             panic!("{text}: {read:?}");
         };
-        let written = written(entry).unwrap();
+        let written = config_object(entry).unwrap();
         assert_eq!(words(&written.findings), row.said, "{text}");
         assert_eq!(words(&written.notes), words(&notes(&row.value())), "{text}");
         assert_eq!(written.is_accepted, !is_refused(&row.said), "{text}");
@@ -93,13 +93,13 @@ fn examples_in_files_are_judged_as_everything_is() {
         };
         let ours = read.iter().filter(|entry| {
             let is_used = entry.checked.content.is_some();
-            entry.checked.id.core_kind().is_none() && (written(entry).is_some() || !is_used)
+            entry.checked.id.core_kind().is_none() && (config_object(entry).is_some() || !is_used)
         });
         let ours: Vec<_> = ours.collect();
         assert_eq!(ours.len(), expected.len(), "{}: {read:?}", example.name);
         for (entry, expected) in ours.into_iter().zip(expected) {
             seen += 1;
-            let Some(written) = written(entry) else {
+            let Some(written) = config_object(entry) else {
                 // A nameless object is reported for its file.
                 let mut errors = finding_texts(&expected).into_iter();
                 let first = errors.find(|text| !text.starts_with("warning: ")).unwrap();
@@ -179,7 +179,7 @@ fn examples_that_are_received_are_judged_as_everything_is() {
             received
                 .set(place, &Arc::new(object), None, origin)
                 .unwrap();
-            let written = received.written().next().unwrap();
+            let written = received.config_objects().next().unwrap();
             assert!(written.is_accepted && !written.findings.iter().any(Finding::is_error));
             assert_eq!(
                 sorted(words(&written.notes)),

@@ -7,7 +7,7 @@ use api::config::{self, Effect, Finding};
 use api::model::{Labels, ServiceKey};
 use serde_json::{Value, json};
 use sources::aggregate::SourceStatus;
-use sources::catalogue::WrittenObject;
+use sources::catalogue::ConfigObject;
 use sources::contribution::SyncState;
 use transform::ingress::without_router;
 use xds::node::Kind;
@@ -65,27 +65,27 @@ fn named<K: ToString>(counts: &BTreeMap<K, usize>) -> BTreeMap<String, usize> {
 }
 
 /// Configuration as it was written; `kind`: only that one.
-pub(super) fn written(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value {
+pub(super) fn config_objects(hub: &Hub, sources: &Sources, kind: Option<&str>) -> Value {
     let derived = DerivedMessages::of_replica(hub);
     let of_ingresses = ingresses(hub, &derived.lost).into_iter();
     let of_ingresses = of_ingresses.filter(|_| kind.is_none_or(|kind| kind == INGRESS));
     let rows = sources
-        .written(hub)
+        .config_objects(hub)
         .into_iter()
-        .filter(|written| kind.is_none_or(|kind| *written.kind == *kind))
-        .map(|written| {
-            let mut metadata = written.metadata.clone();
-            let mut spec = written.spec.value();
+        .filter(|object| kind.is_none_or(|kind| *object.kind == *kind))
+        .map(|object| {
+            let mut metadata = object.metadata.clone();
+            let mut spec = object.spec.value();
             secrets::redact(&mut metadata);
             secrets::redact(&mut spec);
-            put_namespace(&mut metadata, &written.namespace);
+            put_namespace(&mut metadata, &object.namespace);
             json!({
-                "apiVersion": &*written.api_version,
-                "kind": &*written.kind,
+                "apiVersion": &*object.api_version,
+                "kind": &*object.kind,
                 "metadata": metadata,
                 "spec": spec,
-                "source": written.origin.to_string(),
-                "status": derived.status(&written),
+                "source": object.origin.to_string(),
+                "status": derived.status(&object),
             })
         });
     Value::Array(rows.chain(of_ingresses).collect())
@@ -219,46 +219,46 @@ impl DerivedMessages {
     }
 
     /// The object in the form of the debug pages.
-    fn status(&self, written: &WrittenObject) -> Value {
-        status(written, &self.findings(written))
+    fn status(&self, object: &ConfigObject) -> Value {
+        status(object, &self.findings(object))
     }
 
     /// Returns all findings of the object.
-    pub(crate) fn findings(&self, written: &WrittenObject) -> Vec<Finding> {
-        let mut findings: Vec<_> = written.all_findings().cloned().collect();
-        if written.is_accepted {
-            findings.extend(self.derived(written));
+    pub(crate) fn findings(&self, object: &ConfigObject) -> Vec<Finding> {
+        let mut findings: Vec<_> = object.all_findings().cloned().collect();
+        if object.is_accepted {
+            findings.extend(self.derived(object));
         }
         findings
     }
 
-    fn derived(&self, written: &WrittenObject) -> Vec<Finding> {
+    fn derived(&self, object: &ConfigObject) -> Vec<Finding> {
         // A Gateway of the Gateway API may have the name of one of Istio's, which the messages are about.
-        if config::unread_api(&written.api_version).is_some() {
+        if config::unread_api(&object.api_version).is_some() {
             return Vec::new();
         }
-        let (namespace, name) = (&written.namespace, &written.name);
-        let key = (written.kind.clone(), namespace.clone(), name.clone());
+        let (namespace, name) = (&object.namespace, &object.name);
+        let key = (object.kind.clone(), namespace.clone(), name.clone());
         let mut lost = self.lost.get(&key).cloned().unwrap_or_default();
         let notes = self.fetched.get(&key).into_iter().flatten();
         lost.extend(notes.map(|words| warning(words)));
-        lost.extend(of_services(written, &self.services));
-        lost.extend(note_selected_by_service(written, &self.selecting));
+        lost.extend(of_services(object, &self.services));
+        lost.extend(note_selected_by_service(object, &self.selecting));
         let nacks = self.nacks.iter();
-        let nacks = nacks.flat_map(|nacks| nacks.of(&written.kind, namespace, name));
+        let nacks = nacks.flat_map(|nacks| nacks.of(&object.kind, namespace, name));
         lost.extend(nacks.map(|words| warning(&words)));
-        lost.extend(self.nacks_of_services(written));
+        lost.extend(self.nacks_of_services(object));
         lost
     }
 }
 
 impl DerivedMessages {
     /// The NACKs of resources of the services that a ServiceEntry makes.
-    fn nacks_of_services(&self, written: &WrittenObject) -> Vec<Finding> {
+    fn nacks_of_services(&self, object: &ConfigObject) -> Vec<Finding> {
         let Some(nacks) = &self.nacks else {
             return Vec::new();
         };
-        let keys = service_keys(written).into_iter().flatten();
+        let keys = service_keys(object).into_iter().flatten();
         let words: BTreeSet<_> = keys.flat_map(|key| nacks.of_service(&key)).collect();
         words.iter().map(|words| warning(words)).collect()
     }
@@ -314,11 +314,11 @@ fn lost_services(conflicts: &[Conflict]) -> BTreeMap<ServiceKey, Vec<Finding>> {
 }
 
 /// The conflicts of the ServiceEntry that a service was made from: by its hosts, in its namespace.
-fn of_services(written: &WrittenObject, lost: &BTreeMap<ServiceKey, Vec<Finding>>) -> Vec<Finding> {
+fn of_services(object: &ConfigObject, lost: &BTreeMap<ServiceKey, Vec<Finding>>) -> Vec<Finding> {
     if lost.is_empty() {
         return Vec::new();
     }
-    let keys = service_keys(written).into_iter();
+    let keys = service_keys(object).into_iter();
     let found = keys.filter_map(|keys| keys.iter().find_map(|key| lost.get(key)));
     found.flatten().cloned().collect()
 }
@@ -334,19 +334,19 @@ pub(super) fn messages<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> V
 }
 
 /// The verdict on an object, with the findings.
-fn status(written: &WrittenObject, findings: &[Finding]) -> Value {
-    let group = written
+fn status(object: &ConfigObject, findings: &[Finding]) -> Value {
+    let group = object
         .api_version
         .split_once('/')
         .map_or("", |(group, _)| group);
     let messages = messages(findings);
-    let kind = config::named(group, &written.kind).filter(|_| written.is_accepted);
+    let kind = config::named(group, &object.kind).filter(|_| object.is_accepted);
     let Some(kind) = kind else {
-        let is_unread = config::unread_api(&written.api_version).is_some();
+        let is_unread = config::unread_api(&object.api_version).is_some();
         let effect = is_unread.then_some(Effect::None.as_str());
         return match effect {
             Some(effect) => json!({"accepted": true, "effect": effect, "messages": messages}),
-            None => json!({"accepted": written.is_accepted, "messages": messages}),
+            None => json!({"accepted": object.is_accepted, "messages": messages}),
         };
     };
     let effect = kind.effect.of_object(findings);
@@ -359,8 +359,8 @@ mod tests {
 
     use super::*;
 
-    fn written(kind: &str, spec: Value) -> WrittenObject {
-        WrittenObject {
+    fn config_object(kind: &str, spec: Value) -> ConfigObject {
+        ConfigObject {
             api_version: "networking.istio.io/v1".into(),
             kind: kind.into(),
             namespace: "n".into(),
@@ -388,13 +388,13 @@ mod tests {
 
     #[test]
     fn a_namespace_is_printed_that_nobody_wrote() {
-        for (written, namespace, printed) in [
+        for (object, namespace, printed) in [
             (json!({"name": "a"}), "default", json!("default")),
             (json!({"namespace": ""}), "default", json!("default")),
             (json!({"namespace": "n"}), "n", json!("n")),
             (json!({"name": "a"}), "", Value::Null),
         ] {
-            let mut metadata = written;
+            let mut metadata = object;
             put_namespace(&mut metadata, namespace);
             assert_eq!(metadata["namespace"], printed);
         }
@@ -461,7 +461,7 @@ mod tests {
             [("web", "n", true), ("web", "m", false), ("vm", "n", false)]
         {
             let spec = json!({"address": "10.0.0.1", "labels": {"app": label, "version": "1"}});
-            let mut entry = written("WorkloadEntry", spec);
+            let mut entry = config_object("WorkloadEntry", spec);
             entry.namespace = namespace.into();
             let found = derived.findings(&entry);
             assert_eq!(!found.is_empty(), is_told, "{label} {namespace}");
@@ -475,7 +475,7 @@ mod tests {
 
     #[test]
     fn an_object_of_the_gateway_api_has_no_effect() {
-        let mut route = written("HTTPRoute", json!({}));
+        let mut route = config_object("HTTPRoute", json!({}));
         route.api_version = "gateway.networking.k8s.io/v1".into();
         route.notes.extend(config::unread_api(&route.api_version));
         let status = derived("lost").status(&route);
@@ -494,13 +494,13 @@ mod tests {
     #[test]
     fn a_refused_object_has_no_notes() {
         let of = |is_accepted: bool| {
-            let written = WrittenObject {
+            let object = ConfigObject {
                 is_accepted,
                 findings: vec![Finding::error("spec.a", "said")],
                 notes: vec![Finding::warning("spec.b", "noted")],
-                ..written("ServiceEntry", json!({"hosts": ["a.b"]}))
+                ..config_object("ServiceEntry", json!({"hosts": ["a.b"]}))
             };
-            derived("lost").status(&written)["messages"].clone()
+            derived("lost").status(&object)["messages"].clone()
         };
         assert_eq!(of(false), json!(["spec.a: said"]));
         let all = ["spec.a: said", "warning: spec.b: noted", "warning: lost"];
@@ -510,11 +510,11 @@ mod tests {
     #[test]
     fn an_object_is_enforced_in_part_where_something_is_said_of_it() {
         let of = |notes: Vec<Finding>| {
-            let written = WrittenObject {
+            let object = ConfigObject {
                 notes,
-                ..written("Gateway", json!({}))
+                ..config_object("Gateway", json!({}))
             };
-            derived("lost").status(&written)["effect"].clone()
+            derived("lost").status(&object)["effect"].clone()
         };
         assert_eq!(of(Vec::new()), "enforced");
         let note = Finding::warning("spec.servers[0].defaultEndpoint", "has no effect");

@@ -152,7 +152,9 @@ impl Document {
             Self::Resources(kind) => streams::resources(hub, kind),
             Self::Sync => streams::sync(hub),
             Self::Watches => streams::watches(hub),
-            Self::Configuration => clusters::written(hub, sources, query.get("kind").as_deref()),
+            Self::Configuration => {
+                clusters::config_objects(hub, sources, query.get("kind").as_deref())
+            }
             Self::Clusters => clusters::clusters(hub),
             Self::Sinks => sources
                 .mcp_sources()

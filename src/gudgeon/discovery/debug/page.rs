@@ -303,12 +303,12 @@ fn write_reports(page: &mut String, hub: &Hub, sources: &Sources) {
     let conflicts = conflicts.unwrap_or_default();
     let mut reports = hub.with_registries(Registries::reports);
     let written: Vec<_> = sources
-        .written(hub)
+        .config_objects(hub)
         .into_iter()
         .filter(|written| written.all_findings().next().is_some())
         .collect();
     // A report about an object that has a row of its own is not listed again.
-    let read = |written: &&std::sync::Arc<sources::catalogue::WrittenObject>| {
+    let read = |written: &&std::sync::Arc<sources::catalogue::ConfigObject>| {
         config::unread_api(&written.api_version).is_none()
     };
     let listed: BTreeSet<_> = written

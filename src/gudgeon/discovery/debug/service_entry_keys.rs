@@ -3,19 +3,19 @@
 use api::model::ServiceKey;
 use api::networking::{DiscoveryKind as _, ServiceEntry};
 use serde_json::Value;
-use sources::catalogue::WrittenObject;
+use sources::catalogue::ConfigObject;
 
 /// Returns the keys of the services of a ServiceEntry, each with its host as it is written and in lower case; none for other kinds.
-pub(super) fn service_keys(written: &WrittenObject) -> Vec<[ServiceKey; 2]> {
-    if *written.kind != *ServiceEntry::NAME {
+pub(super) fn service_keys(object: &ConfigObject) -> Vec<[ServiceKey; 2]> {
+    if *object.kind != *ServiceEntry::NAME {
         return Vec::new();
     }
-    let spec = written.spec.value();
+    let spec = object.spec.value();
     let hosts = spec.get("hosts").and_then(Value::as_array);
     let hosts = hosts.into_iter().flatten().filter_map(Value::as_str);
     let keys = hosts.map(|host| {
         let names = [host.to_owned(), host.to_ascii_lowercase()];
-        names.map(|name| ServiceKey::new(&name, &written.namespace))
+        names.map(|name| ServiceKey::new(&name, &object.namespace))
     });
     keys.collect()
 }

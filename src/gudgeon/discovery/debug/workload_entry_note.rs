@@ -2,23 +2,23 @@
 
 use api::config::Finding;
 use api::networking::{DiscoveryKind as _, WorkloadEntry};
-use sources::catalogue::WrittenObject;
+use sources::catalogue::ConfigObject;
 
 use super::selecting_services::SelectingServices;
 
 /// Returns a warning for a WorkloadEntry that a Service's selector matches: such a Service takes it in Istio since 1.7.
 pub(super) fn note_selected_by_service(
-    written: &WrittenObject,
+    object: &ConfigObject,
     services: &SelectingServices,
 ) -> Option<Finding> {
-    if *written.kind != *WorkloadEntry::NAME {
+    if *object.kind != *WorkloadEntry::NAME {
         return None;
     }
-    let spec = written.spec.value();
+    let spec = object.spec.value();
     let labels = spec.get("labels")?.as_object()?.iter();
     let labels =
         labels.filter_map(|(name, value)| Some((name.as_str().into(), value.as_str()?.into())));
-    let service = services.first(&written.namespace, &labels.collect())?;
+    let service = services.first(&object.namespace, &labels.collect())?;
     let words = format!(
         "is no endpoint of {}, whose selector matches it: Services take pods alone, and ServiceEntries with a workloadSelector \
          take WorkloadEntries",

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use api::config::Finding;
 use sources::aggregate::Report;
-use sources::catalogue::WrittenObject;
+use sources::catalogue::ConfigObject;
 use sources::contribution::SourceId;
 
 use crate::secrets::redact_finding;
 
 /// The object without what messages quote of values that may be secrets.
-fn redacted(mut row: Arc<WrittenObject>) -> Arc<WrittenObject> {
+fn redacted(mut row: Arc<ConfigObject>) -> Arc<ConfigObject> {
     let hide = |all: &[Finding]| -> Vec<_> { all.iter().map(redact_finding).collect() };
     let (findings, notes) = (hide(&row.findings), hide(&row.notes));
     // A row without secrets stays shared.
@@ -29,7 +29,7 @@ type SourceObjectKey = (SourceId, Arc<str>, Arc<str>, Arc<str>);
 #[derive(Debug)]
 pub(super) struct DebugView {
     reports: BTreeMap<SourceObjectKey, Vec<Report>>,
-    pub(super) rows: Vec<Arc<WrittenObject>>,
+    pub(super) rows: Vec<Arc<ConfigObject>>,
 }
 
 impl DebugView {
@@ -50,7 +50,7 @@ impl DebugView {
     pub(super) fn add(
         &mut self,
         source: &SourceId,
-        rows: impl IntoIterator<Item = Arc<WrittenObject>>,
+        rows: impl IntoIterator<Item = Arc<ConfigObject>>,
     ) {
         for row in rows {
             let row = self.with_reports(source, redacted(row));
@@ -59,7 +59,7 @@ impl DebugView {
     }
 
     /// An object that is not accepted is another version than the one which lost.
-    fn with_reports(&self, source: &SourceId, mut row: Arc<WrittenObject>) -> Arc<WrittenObject> {
+    fn with_reports(&self, source: &SourceId, mut row: Arc<ConfigObject>) -> Arc<ConfigObject> {
         if self.reports.is_empty() || !row.is_accepted {
             return row;
         }
@@ -99,7 +99,7 @@ mod tests {
             whole,
         };
         let row = |name: &str, is_accepted: bool| {
-            Arc::new(WrittenObject {
+            Arc::new(ConfigObject {
                 api_version: "networking.istio.io/v1".into(),
                 kind: "ServiceEntry".into(),
                 namespace: "demo".into(),

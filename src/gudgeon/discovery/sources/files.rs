@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::warn;
 
-use super::{WrittenObjects, names};
+use super::{ConfigObjects, names};
 use crate::discovery::hub::Hub;
 use crate::discovery::rules_without_effect::RuleCounts;
 use crate::discovery::source_facts::ROUTES;
@@ -34,7 +34,7 @@ struct Directory {
     hub: Arc<Hub>,
     id: SourceId,
     files: DirectoryFollower<Files>,
-    written_objects: WrittenObjects,
+    config_objects: ConfigObjects,
     /// True while the directory's rules count.
     counts: watch::Receiver<bool>,
     report: LastReport,
@@ -67,7 +67,7 @@ pub(super) async fn start(
     hub: &Arc<Hub>,
     path: &Path,
     core_origin: CoreOrigin,
-    written_objects: WrittenObjects,
+    config_objects: ConfigObjects,
     counts: watch::Receiver<bool>,
     loops: &mut JoinSet<()>,
 ) -> Result<(), Failure> {
@@ -84,7 +84,7 @@ pub(super) async fn start(
             registry: Registry::External,
             cluster,
         },
-        written_objects,
+        config_objects,
         counts,
         report: LastReport::default(),
         logged: BTreeSet::new(),
@@ -186,7 +186,7 @@ impl Directory {
         }
         self.hub.facts.rule(&self.id, rules);
         *self
-            .written_objects
+            .config_objects
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = outcome.written;
         self.hub.put(&self.id, outcome.contribution);
@@ -233,7 +233,7 @@ mod tests {
                 cluster: hub.options.settings.cluster.clone(),
             },
             files: DirectoryFollower::new(root, Some(SHORT), opened).await,
-            written_objects: WrittenObjects::default(),
+            config_objects: ConfigObjects::default(),
             counts,
             report: LastReport::default(),
             logged: BTreeSet::new(),

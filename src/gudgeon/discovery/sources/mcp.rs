@@ -2,6 +2,7 @@
 //! together as one.
 
 mod address;
+mod config_objects;
 mod core_objects;
 mod counts;
 #[cfg(test)]
@@ -18,7 +19,6 @@ mod refused;
 mod sinkz;
 mod source;
 mod union_state;
-mod written;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

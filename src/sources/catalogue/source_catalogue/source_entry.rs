@@ -8,9 +8,9 @@ use super::super::checked::CheckedObject;
 use super::super::entry::EntryId;
 use super::super::report::{ConfigReport, Refused, Warned};
 use super::{InPlaces, StoredForm};
+use crate::catalogue::config_object::ConfigObject;
 use crate::catalogue::last_good::{Candidate, Status};
 use crate::catalogue::origin::Origin;
-use crate::catalogue::written_object::WrittenObject;
 use crate::kind::Revision;
 
 /// An object of a place.
@@ -54,7 +54,7 @@ pub(crate) struct ObjectFindings {
     warnings: Arc<[Finding]>,
     notes: Arc<[Finding]>,
     /// A refused object as it is written, if its reader shows it.
-    pub(crate) written: Option<Arc<WrittenObject>>,
+    pub(crate) written: Option<Arc<ConfigObject>>,
 }
 
 /// Findings of an object that are kept for the report.

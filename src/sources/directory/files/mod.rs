@@ -27,7 +27,7 @@ use api::config::document;
 use api::yaml::Limits;
 
 use super::scanned_files::{ScannedFiles, root_of};
-use crate::catalogue::WrittenObject;
+use crate::catalogue::ConfigObject;
 use crate::catalogue::{ConfigReport, Message};
 use crate::contribution::Contribution;
 use crate::kubernetes::Names;
@@ -52,7 +52,7 @@ pub struct Outcome {
     /// Messages beside the report, by file and line.
     pub messages: Vec<Message>,
     /// The mesh's configuration, whether or not it is used, and files of which not all can be read.
-    pub written: Vec<Arc<WrittenObject>>,
+    pub written: Vec<Arc<ConfigObject>>,
     /// The number of used objects, by kind.
     pub objects: BTreeMap<Arc<str>, usize>,
     /// The directories that were scanned, for a watch.

@@ -11,7 +11,7 @@ use super::MAX_BYTES;
 use crate::catalogue::checked::{CheckedContent, CheckedObject, named};
 use crate::catalogue::one_line::one_line_of;
 use crate::catalogue::text::TextObject;
-use crate::catalogue::{CoreKind, Origin, WrittenObject};
+use crate::catalogue::{ConfigObject, CoreKind, Origin};
 use crate::contribution::{AnyConfigured, SecretData};
 use crate::kind::Revision;
 use crate::kubernetes::{
@@ -41,7 +41,7 @@ pub(crate) enum DecodedObject {
 pub(crate) struct FileVersion {
     pub(super) decoded: DecodedObject,
     /// The object as written, if it is of the mesh's configuration.
-    pub(crate) written: Option<Arc<WrittenObject>>,
+    pub(crate) written: Option<Arc<ConfigObject>>,
 }
 
 /// Decodes a checked object; `None`: discovery reads nothing of its kind. `within`: the origin of the text.
@@ -86,8 +86,8 @@ fn configuration(
         CheckedContent::Unused | CheckedContent::Core(_) => Ok(DecodedObject::Nothing),
     });
     let origin = within.at(object.line(&findings));
-    let written = written(&mut object.value, origin).map(|as_written| {
-        Arc::new(WrittenObject {
+    let written = config_object(&mut object.value, origin).map(|as_written| {
+        Arc::new(ConfigObject {
             is_accepted: content.is_some(),
             findings: findings.iter().map(one_line_of).collect(),
             notes: notes.iter().map(one_line_of).collect(),
@@ -108,7 +108,7 @@ fn configuration(
 }
 
 /// Returns an object of the mesh's groups as it is written, even one whose kind is unknown; `None`: it has no name.
-fn written(value: &mut Json, origin: Origin) -> Option<WrittenObject> {
+fn config_object(value: &mut Json, origin: Origin) -> Option<ConfigObject> {
     let text = |name| value.get(name).and_then(Json::as_str).unwrap_or_default();
     let api_version = text("apiVersion");
     if !config::is_ours(api_version) {
@@ -120,19 +120,19 @@ fn written(value: &mut Json, origin: Origin) -> Option<WrittenObject> {
 }
 
 /// Returns an object of another API as pages show it, with the reason why nothing reads it; `None`: it has no name.
-pub(super) fn unread_object(mut value: Json, origin: Origin) -> Option<WrittenObject> {
+pub(super) fn unread_object(mut value: Json, origin: Origin) -> Option<ConfigObject> {
     let text = |name| value.get(name).and_then(Json::as_str).unwrap_or_default();
     let why = config::unread_api(text("apiVersion"))?;
     let is_everywhere = text("kind") == "GatewayClass";
     let object = as_written(&mut value, is_everywhere, origin)?;
-    Some(WrittenObject {
+    Some(ConfigObject {
         is_accepted: true,
         notes: vec![why],
         ..object
     })
 }
 
-fn as_written(value: &mut Json, is_everywhere: bool, origin: Origin) -> Option<WrittenObject> {
+fn as_written(value: &mut Json, is_everywhere: bool, origin: Origin) -> Option<ConfigObject> {
     let text = |name| value.get(name).and_then(Json::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if kind.is_empty() {
@@ -142,7 +142,7 @@ fn as_written(value: &mut Json, is_everywhere: bool, origin: Origin) -> Option<W
     let (api_version, kind) = (api_version.into(), kind.into());
     let (namespace, name) = (namespace.into(), name.into());
     let mut take = |name| value.get_mut(name).map(Json::take).unwrap_or_default();
-    Some(WrittenObject {
+    Some(ConfigObject {
         api_version,
         kind,
         namespace,

@@ -13,8 +13,8 @@ use super::{LIMITS, Outcome};
 use crate::catalogue::source_catalogue::{Root, SourceCatalogue, SourceEntry, duplicate_of};
 use crate::catalogue::text::read;
 use crate::catalogue::{
-    CatalogueChange, ConfigReport, CoreKind, EntryId, FILE, MAX_OBJECTS, Message, Origin, Status,
-    WrittenObject,
+    CatalogueChange, ConfigObject, ConfigReport, CoreKind, EntryId, FILE, MAX_OBJECTS, Message,
+    Origin, Status,
 };
 use crate::contribution::Contribution;
 use crate::contribution::{Ingresses, ObjectKey};
@@ -69,7 +69,7 @@ impl FilesObjects for FileObjects {
         let unread = read.unread.into_iter();
         let unread = unread.filter_map(|(line, value)| unread_object(value, origin.at(line)));
         self.unread
-            .put_written(place, unread.map(Arc::new).collect());
+            .put_objects(place, unread.map(Arc::new).collect());
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl FileObjects {
             contribution: self.contribution.clone(),
             report: Arc::clone(&self.report),
             messages: self.messages(),
-            written: self.written(),
+            written: self.config_objects(),
             objects: self.counts(),
             ..Outcome::default()
         }
@@ -180,7 +180,7 @@ impl FileObjects {
     }
 
     /// The mesh's configuration according to the status of its candidates, and the files of which not all can be read.
-    fn written(&self) -> Vec<Arc<WrittenObject>> {
+    fn config_objects(&self) -> Vec<Arc<ConfigObject>> {
         let mut written = Vec::new();
         for one in self.catalogue.candidates() {
             let own = one.version.as_ref().and_then(|own| own.written.as_ref());
@@ -197,12 +197,12 @@ impl FileObjects {
                 }
             }
         }
-        written.extend(self.unread.written().cloned());
+        written.extend(self.unread.config_objects().cloned());
         let files = self.report.refused.iter();
         let files = files.filter(|one| one.kind_and_name().0 == FILE);
         written.extend(files.filter_map(|one| one.as_written().map(Arc::new)));
         written.sort_by(|one, other| {
-            let key = |one: &WrittenObject| {
+            let key = |one: &ConfigObject| {
                 let place = (one.kind.clone(), one.namespace.clone(), one.name.clone());
                 (place, !one.is_accepted, one.origin.clone())
             };
@@ -306,7 +306,7 @@ struct Sorted {
 }
 
 /// Returns the object as pages show it if another one has its name before it.
-fn shadowed(one: &WrittenObject, first: Option<&Origin>) -> Arc<WrittenObject> {
+fn shadowed(one: &ConfigObject, first: Option<&Origin>) -> Arc<ConfigObject> {
     let mut one = one.clone();
     one.is_accepted = false;
     one.findings.push(duplicate_of(first));

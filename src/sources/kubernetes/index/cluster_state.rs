@@ -404,7 +404,7 @@ mod tests {
         state.changed(now);
         let update = state.emit(now + GATHER).unwrap();
         assert_eq!(update.left_out.to_string(), "3 of sidecars");
-        let all = update.written(&"here".into());
+        let all = update.config_objects(&"here".into());
         let all: Vec<_> = all
             .iter()
             .map(|one| (&*one.kind, &*one.name, one.is_accepted, &one.findings[..]))

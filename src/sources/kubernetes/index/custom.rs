@@ -146,7 +146,7 @@ fn decode<T: ConfigurationKind>(metadata: &ObjectMeta, text: &str) -> Result<T, 
     let mut object = json!({
         "apiVersion": api_version::<T>(),
         "kind": T::NAME,
-        "metadata": metadata.written(),
+        "metadata": metadata.checked_fields(),
     });
     // Within `json!` the spec would be copied.
     if let Some(fields) = object.as_object_mut() {

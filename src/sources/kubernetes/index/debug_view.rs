@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::cluster_state::ClusterUpdate;
 use super::custom::api_version;
-use crate::catalogue::{Origin, WrittenObject};
+use crate::catalogue::{ConfigObject, Origin};
 use crate::contribution::Refusal;
 use crate::contribution::{Configuration, ConfigurationKind, EachKind};
 use crate::kind::{Key, Revision};
@@ -19,9 +19,9 @@ use crate::kind::{Key, Revision};
 impl ClusterUpdate {
     /// Returns the configuration of this cluster as it is used, with the errors of newer versions.
     #[must_use]
-    pub fn written(&self, cluster: &ClusterId) -> Vec<WrittenObject> {
+    pub fn config_objects(&self, cluster: &ClusterId) -> Vec<ConfigObject> {
         let all = Vec::new();
-        let mut objects = WrittenObjects {
+        let mut objects = ConfigObjects {
             update: self,
             cluster,
             all,
@@ -31,7 +31,7 @@ impl ClusterUpdate {
         objects.all
     }
 
-    fn others(&self, cluster: &ClusterId) -> impl Iterator<Item = WrittenObject> {
+    fn others(&self, cluster: &ClusterId) -> impl Iterator<Item = ConfigObject> {
         self.others.iter().map(move |(effectless, key, checked)| {
             let plain = &checked.object;
             let api_version = effectless.api_version();
@@ -43,7 +43,7 @@ impl ClusterUpdate {
                 }
                 Err(message) => (Value::Null, without_spec(&message, !plain.has_spec())),
             };
-            WrittenObject {
+            ConfigObject {
                 api_version: api_version.into(),
                 kind: effectless.kind.kind.into(),
                 namespace: (*key.namespace).into(),
@@ -59,7 +59,7 @@ impl ClusterUpdate {
         })
     }
 
-    fn of_kind<T: ConfigurationKind>(&self, cluster: &ClusterId) -> Vec<WrittenObject> {
+    fn of_kind<T: ConfigurationKind>(&self, cluster: &ClusterId) -> Vec<ConfigObject> {
         let objects = T::of(&self.contribution.configuration);
         let problems = self
             .problems
@@ -72,15 +72,15 @@ impl ClusterUpdate {
             let known = self.origins.of(T::NAME, key).cloned();
             known.unwrap_or_else(|| Origin::of_cluster(cluster, key, ""))
         };
-        let mut all: Vec<WrittenObject> = objects
+        let mut all: Vec<ConfigObject> = objects
             .values()
             .map(|one| {
                 let key = Key::new(&one.namespace, &one.name);
                 let refusal = wrong.remove(&key);
-                written(origin(&key), one, refusal)
+                config_object(origin(&key), one, refusal)
             })
             .collect();
-        all.extend(wrong.into_iter().map(|(key, refusal)| WrittenObject {
+        all.extend(wrong.into_iter().map(|(key, refusal)| ConfigObject {
             api_version: api_version::<T>().into(),
             kind: T::NAME.into(),
             namespace: (*key.namespace).into(),
@@ -97,13 +97,13 @@ impl ClusterUpdate {
     }
 }
 
-struct WrittenObjects<'a> {
+struct ConfigObjects<'a> {
     update: &'a ClusterUpdate,
     cluster: &'a ClusterId,
-    all: Vec<WrittenObject>,
+    all: Vec<ConfigObject>,
 }
 
-impl EachKind for WrittenObjects<'_> {
+impl EachKind for ConfigObjects<'_> {
     fn kind<T: ConfigurationKind>(&mut self) {
         self.all.extend(self.update.of_kind::<T>(self.cluster));
     }
@@ -120,11 +120,11 @@ fn metadata(namespace: &str, name: &str, created: Option<i64>) -> Value {
 }
 
 /// Renders an object that is used, or whose last good version is.
-fn written<T: ConfigurationKind>(
+fn config_object<T: ConfigurationKind>(
     origin: Origin,
     one: &Configured<T>,
     refusal: Option<&Refusal>,
-) -> WrittenObject {
+) -> ConfigObject {
     let mut metadata = metadata(&one.namespace, &one.name, one.created);
     if one.dry_run
         && let Some(metadata) = metadata.as_object_mut()
@@ -140,7 +140,7 @@ fn written<T: ConfigurationKind>(
             (checked.findings, checked.notes)
         }
     };
-    WrittenObject {
+    ConfigObject {
         api_version: version.into(),
         kind: T::NAME.into(),
         namespace: Arc::clone(&one.namespace),
@@ -193,10 +193,10 @@ fn without_spec(message: &str, is_accepted: bool) -> Checked {
 
 /// An object of an API server as `configz` shows it; `None`: its kind is not looked for.
 #[cfg(test)]
-pub(crate) fn as_served(object: &Value) -> Option<WrittenObject> {
+pub(crate) fn as_served(object: &Value) -> Option<ConfigObject> {
     struct AsServed<'a> {
         object: &'a Value,
-        written: Option<WrittenObject>,
+        written: Option<ConfigObject>,
     }
     impl EachKind for AsServed<'_> {
         fn kind<T: ConfigurationKind>(&mut self) {
@@ -206,8 +206,8 @@ pub(crate) fn as_served(object: &Value) -> Option<WrittenObject> {
             let text = self.object.to_string();
             let custom: super::custom::Custom<T> = serde_json::from_str(&text).unwrap();
             let object = match custom.read() {
-                Ok(one) => written(Origin::default(), one, None),
-                Err(refusal) => WrittenObject {
+                Ok(one) => config_object(Origin::default(), one, None),
+                Err(refusal) => ConfigObject {
                     api_version: "".into(),
                     kind: T::NAME.into(),
                     namespace: "".into(),
@@ -234,7 +234,7 @@ pub(crate) fn as_served(object: &Value) -> Option<WrittenObject> {
             others: super::effectless::EffectlessObjects::of(object)?,
             ..ClusterUpdate::default()
         };
-        let written = update.written(&"here".into()).pop()?;
+        let written = update.config_objects(&"here".into()).pop()?;
         let is_counted = update.others.accepted().next().is_some();
         assert_eq!(written.is_accepted, is_counted, "{object}");
         let problems: Vec<_> = update.others.problems(&"here".into()).collect();

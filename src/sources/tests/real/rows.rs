@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::config::document::documents;
 use api::config::{self, Finding, KINDS, Kind};
 use serde_json::{Value, json};
-use sources::catalogue::WrittenObject;
+use sources::catalogue::ConfigObject;
 use sources::kubernetes::{ClusterSettings, ClusterUpdate, Names, run};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -154,14 +154,14 @@ async fn rows_are_judged_as_everywhere() {
     let (to, mut updates) = watch::channel(ClusterUpdate::default());
     let running = tokio::spawn(run(admin().await, settings, theirs, to));
     let wanted = chosen.len();
-    let all = |update: &ClusterUpdate| update.written(&"Kubernetes".into()).len() >= wanted;
+    let all = |update: &ClusterUpdate| update.config_objects(&"Kubernetes".into()).len() >= wanted;
     let found = timeout(Duration::from_secs(60), updates.wait_for(all)).await;
     let written = found
         .expect("all objects within a minute")
         .unwrap()
-        .written(&"Kubernetes".into());
+        .config_objects(&"Kubernetes".into());
     running.abort();
-    let written: BTreeMap<(&str, &str), &WrittenObject> = written
+    let written: BTreeMap<(&str, &str), &ConfigObject> = written
         .iter()
         .map(|one| ((&*one.kind, &*one.name), one))
         .collect();

@@ -7,7 +7,7 @@ use sources::contribution::{Contribution, SyncState};
 use super::counts::{OtherObjects, count};
 use super::source::{lost, missing};
 use super::union_state::UnionState;
-use super::{McpSources, written};
+use super::{McpSources, config_objects};
 
 impl McpSources {
     /// Puts all objects into the hub, or marks them to be put there after the updates that it applies.
@@ -91,7 +91,7 @@ impl McpSources {
         let others = OtherObjects {
             plain: state.of_files.counts(),
             refused: state.of_files.refused().collect(),
-            unchecked: written::unchecked_kinds(&state.sources),
+            unchecked: config_objects::unchecked_kinds(&state.sources),
             broken: Arc::new(state.broken_secrets()),
         };
         count(&hub.facts, &self.rules, &state.rules, others);

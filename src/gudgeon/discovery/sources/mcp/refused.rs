@@ -7,7 +7,7 @@ use api::config::collections::{any_kind_of, kind_of};
 use api::config::{Finding, ObjectStatus, ServedInstead};
 use serde_json::{Value, json};
 use sources::Revision;
-use sources::catalogue::{ConfigReport, EntryId, Origin, Refused, WrittenObject};
+use sources::catalogue::{ConfigObject, ConfigReport, EntryId, Origin, Refused};
 
 use super::{Source, SourceOrigin};
 use crate::mcp::SourceObjects;
@@ -31,7 +31,7 @@ impl RefusedRow {
     }
 
     /// The version that is refused, of which no more than its name and its errors is kept.
-    fn written(&self) -> Option<WrittenObject> {
+    fn config_object(&self) -> Option<ConfigObject> {
         let id = EntryId {
             collection: any_kind_of(&self.collection)?.collection,
             name: self.name.as_str().into(),
@@ -75,12 +75,12 @@ impl Source {
     }
 
     /// The refused versions that its streams sent last, each object once. A source in this process has a report of its own.
-    pub(super) fn written_refused(&self) -> Vec<WrittenObject> {
+    pub(super) fn refused_objects(&self) -> Vec<ConfigObject> {
         match self.origin {
             SourceOrigin::Local(_) => Vec::new(),
             SourceOrigin::Link(_) | SourceOrigin::Port(..) => {
                 let rows = self.refused(usize::MAX);
-                rows.iter().filter_map(RefusedRow::written).collect()
+                rows.iter().filter_map(RefusedRow::config_object).collect()
             }
         }
     }

@@ -292,7 +292,7 @@ async fn kinds_of_configuration_come_and_go() {
     source.until(|update| hosts(update) == ["a.example"]).await;
     fake.put_in("serviceentries", entry("b.example"));
     let update = source.until(|update| hosts(update) == ["b.example"]).await;
-    assert!(update.written(&"here".into())[0].is_accepted);
+    assert!(update.config_objects(&"here".into())[0].is_accepted);
     assert_eq!(
         (update.counts["ServiceEntry"], update.problems.len()),
         (1, 0)
@@ -303,7 +303,7 @@ async fn kinds_of_configuration_come_and_go() {
     let update = source.until(|update| update.problems.len() == 2).await;
     assert_eq!(hosts(&update), ["b.example"]);
     assert_eq!(update.problems[0].kind, "ServiceEntry");
-    let written = update.written(&"here".into());
+    let written = update.config_objects(&"here".into());
     let summaries: Vec<_> = written
         .iter()
         .map(|one| {
@@ -374,7 +374,7 @@ async fn rules_for_traffic_come_and_go() {
     let update = source.until(|update| hosts(update) == ["a.example"]).await;
     // The kind is not watched twice, and pages show the typed objects.
     assert_eq!(update.counts["VirtualService"], 1);
-    let written = update.written(&"here".into());
+    let written = update.config_objects(&"here".into());
     assert_eq!(written.len(), 1);
     assert_eq!(written[0].spec.value(), route("a.example")["spec"]);
     fake.set_api_group(ISTIO, &["virtualservices", "destinationrules"]);
@@ -439,7 +439,7 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
         update.others.iter().count() == 2 && update.sync_state == SyncState::Synced
     };
     let update = source.until(both).await;
-    let written = update.written(&"here".into());
+    let written = update.config_objects(&"here".into());
     let summaries: Vec<_> = written
         .iter()
         .map(|one| (&*one.api_version, &*one.kind, &*one.name, one.is_accepted))

@@ -36,7 +36,7 @@ pub(super) trait MetadataView {
     fn created_at(&self) -> Option<i64>;
 
     /// Returns the fields that the rules check.
-    fn written(&self) -> serde_json::Value;
+    fn checked_fields(&self) -> serde_json::Value;
 }
 
 impl MetadataView for ObjectMeta {
@@ -60,7 +60,7 @@ impl MetadataView for ObjectMeta {
         Some(time.as_second())
     }
 
-    fn written(&self) -> serde_json::Value {
+    fn checked_fields(&self) -> serde_json::Value {
         serde_json::json!({
             "name": self.name,
             "namespace": self.namespace,

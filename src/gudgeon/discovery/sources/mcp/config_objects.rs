@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::config::collections::any_kind_of;
 use api::config::{self, Finding, Kind};
 use serde_json::Value;
-use sources::catalogue::{ConfigReport, EntryId, Origin, Refused, UncheckedObject, WrittenObject};
+use sources::catalogue::{ConfigObject, ConfigReport, EntryId, Origin, Refused, UncheckedObject};
 use sources::memory::LastVersion;
 
 use super::super::debug_view::DebugView;
@@ -32,7 +32,7 @@ pub(super) fn unchecked_kinds(sources: &[Source]) -> Vec<&'static Kind> {
 
 impl McpSources {
     /// Adds all objects, used or not.
-    pub(in super::super) fn written(&self, all: &mut DebugView) {
+    pub(in super::super) fn config_objects(&self, all: &mut DebugView) {
         let (sources, rules, services) = {
             // The event loop takes this lock: rows are made and redacted without it.
             let state = self.state();
@@ -42,7 +42,7 @@ impl McpSources {
         };
         let reports: Vec<_> = reports(&sources).collect();
         all.add(&self.rules, received(rules, &reports).map(Arc::new));
-        let services = services.into_iter().map(LastVersion::written);
+        let services = services.into_iter().map(LastVersion::config_object);
         all.add(&self.services, services.map(Arc::new));
         for report in &reports {
             let refused = report.refused.iter().filter_map(Refused::as_written);
@@ -50,7 +50,7 @@ impl McpSources {
             let unchecked = unchecked.filter_map(|(id, object)| unchecked_object(id, object));
             all.add(&self.rules, refused.chain(unchecked).map(Arc::new));
         }
-        let refused = sources.iter().flat_map(Source::written_refused);
+        let refused = sources.iter().flat_map(Source::refused_objects);
         all.add(&self.rules, refused.map(Arc::new));
     }
 }
@@ -59,10 +59,10 @@ impl McpSources {
 fn received(
     rules: Vec<LastVersion>,
     reports: &[Arc<ConfigReport>],
-) -> impl Iterator<Item = WrittenObject> {
+) -> impl Iterator<Item = ConfigObject> {
     let warnings = warnings(reports);
     rules.into_iter().map(move |last| {
-        let mut row = last.written();
+        let mut row = last.config_object();
         let name = match &*row.namespace {
             "" => Arc::clone(&row.name),
             namespace => format!("{namespace}/{}", row.name).into(),
@@ -87,14 +87,14 @@ fn warnings(reports: &[Arc<ConfigReport>]) -> BTreeMap<(&str, Arc<str>), Arc<[Fi
     by_name.collect()
 }
 
-fn unchecked_object(id: &EntryId, object: &UncheckedObject) -> Option<WrittenObject> {
+fn unchecked_object(id: &EntryId, object: &UncheckedObject) -> Option<ConfigObject> {
     let mut value: Value = serde_json::from_str(&object.json).ok()?;
     let (_, findings) = config::check(&value);
     let mut take = |name| value.get_mut(name).map(Value::take).unwrap_or_default();
     let (metadata, spec) = (take("metadata"), take("spec"));
     let api_version = take("apiVersion").as_str()?.into();
     let (namespace, name) = id.namespace_and_name();
-    Some(WrittenObject {
+    Some(ConfigObject {
         api_version,
         kind: id.kind().into(),
         namespace: namespace.into(),

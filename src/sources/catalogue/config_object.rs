@@ -29,7 +29,7 @@ impl CompactJson {
 
 /// An object of configuration, whether or not it is used: some kinds have no effect, and some objects are wrong.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WrittenObject {
+pub struct ConfigObject {
     pub api_version: Arc<str>,
     pub kind: Arc<str>,
     pub namespace: Arc<str>,
@@ -47,7 +47,7 @@ pub struct WrittenObject {
     pub revision: Revision,
 }
 
-impl WrittenObject {
+impl ConfigObject {
     /// `NAMESPACE/NAME`, or `NAME` for an object of the whole cluster.
     #[must_use]
     pub fn full_name(&self) -> Cow<'_, str> {
