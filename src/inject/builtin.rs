@@ -116,7 +116,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::{Configuration, ConfigurationError, Outcome, Request, Source, Sources};
+    use crate::{Configuration, ConfigurationError, Outcome, Request, SourceKind, Sources};
 
     fn parameters(settings: &[(&str, &str)]) -> Parameters {
         let settings = settings.iter();
@@ -261,7 +261,7 @@ mod tests {
                 .unwrap_err();
             assert_eq!(
                 (broken.source, broken.cause.as_str()),
-                (Source::Config, wanted)
+                (SourceKind::Config, wanted)
             );
             // With a configuration file the parameters are ignored.
             load(Some("template: ''"), parameters(&[(name, value)])).unwrap();

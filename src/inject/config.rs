@@ -12,7 +12,7 @@ use crate::data::{self, Proxy};
 use crate::decision::Policy;
 use crate::file::File;
 use crate::fragment::Fragment;
-use crate::interface::{ConfigurationError, Parameters, Source, Sources};
+use crate::interface::{ConfigurationError, Parameters, SourceKind, Sources};
 use crate::release::AgentSettings;
 use crate::render_cache::RenderCache;
 use crate::template::{Delimiters, Dialect, Template, version};
@@ -89,7 +89,7 @@ impl Configuration {
         let proxy = Arc::new(usual_proxy(&mesh, sources.mesh, &mut warnings)?);
         let values_json = values(sources.values)?;
         let broken = |cause: String| ConfigurationError {
-            source: Source::Config,
+            source: SourceKind::Config,
             cause,
         };
         let mut file = file(sources.config, &mut warnings).map_err(broken)?;
@@ -230,7 +230,7 @@ fn mesh(
     warnings: &mut Vec<String>,
 ) -> Result<(MeshConfig, Value), ConfigurationError> {
     let broken = |error: api::mesh::Invalid| ConfigurationError {
-        source: Source::Mesh,
+        source: SourceKind::Mesh,
         cause: error.to_string(),
     };
     let mesh = match text {
@@ -261,7 +261,7 @@ fn usual_proxy(
     warnings: &mut Vec<String>,
 ) -> Result<Proxy, ConfigurationError> {
     let broken = |error: api::mesh::Invalid| ConfigurationError {
-        source: Source::Mesh,
+        source: SourceKind::Mesh,
         cause: error.to_string(),
     };
     let config = mesh.default_config.clone();
@@ -275,7 +275,7 @@ fn usual_proxy(
 
 fn values(text: Option<&str>) -> Result<serde_json::Value, ConfigurationError> {
     let broken = |cause: String| ConfigurationError {
-        source: Source::Values,
+        source: SourceKind::Values,
         cause,
     };
     let node = match text {
@@ -611,7 +611,7 @@ mod tests {
         ];
         for (text, wanted) in rows {
             let error = load(text).unwrap_err();
-            assert_eq!(error.source, Source::Config);
+            assert_eq!(error.source, SourceKind::Config);
             assert!(error.cause.starts_with(wanted), "{}", error.cause);
         }
     }
@@ -627,7 +627,7 @@ mod tests {
             Configuration::load(sources, Parameters::default())
                 .unwrap_err()
                 .source,
-            Source::Values
+            SourceKind::Values
         );
         let sources = Sources {
             mesh: Some("proxyListenPort: x"),
@@ -635,7 +635,7 @@ mod tests {
             ..sources
         };
         let error = Configuration::load(sources, Parameters::default()).unwrap_err();
-        assert_eq!(error.source, Source::Mesh);
+        assert_eq!(error.source, SourceKind::Mesh);
         assert!(error.to_string().contains("proxyListenPort"), "{error}");
     }
 

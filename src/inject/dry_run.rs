@@ -10,7 +10,7 @@ use crate::config::{Configuration, Mode};
 use crate::data::Owner;
 use crate::fragment::Fragment;
 use crate::injection;
-use crate::interface::{ConfigurationError, Parameters, Request, Source, Sources};
+use crate::interface::{ConfigurationError, Parameters, Request, SourceKind, Sources};
 use crate::layer;
 use crate::output_error::OutputError;
 use crate::output_types::TypingReport;
@@ -170,7 +170,7 @@ fn unreadable<T>(
 
 fn broken(failure: &Failure) -> ConfigurationError {
     ConfigurationError {
-        source: Source::Config,
+        source: SourceKind::Config,
         cause: failure.to_string(),
     }
 }

@@ -38,7 +38,7 @@ pub struct Parameters {
 
 /// The text that is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum SourceKind {
     Config,
     Values,
     Mesh,
@@ -47,7 +47,7 @@ pub enum Source {
 /// A configuration that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigurationError {
-    pub source: Source,
+    pub source: SourceKind,
     /// Cause, with the line where there is one.
     pub cause: String,
 }
@@ -55,9 +55,9 @@ pub struct ConfigurationError {
 impl fmt::Display for ConfigurationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.source {
-            Source::Config => "injection configuration",
-            Source::Values => "values",
-            Source::Mesh => "mesh configuration",
+            SourceKind::Config => "injection configuration",
+            SourceKind::Values => "values",
+            SourceKind::Mesh => "mesh configuration",
         };
         write!(f, "cannot use {what}: {}", self.cause)
     }

@@ -111,7 +111,7 @@ pub use describe::Description;
 pub use ids::ProxyIds;
 pub use interface::{
     ConfigurationError, Injected, NativeSidecars, Origin, Outcome, OuterObject, Parameters,
-    Request, Review, ReviewTrace, Source, Sources, reason,
+    Request, Review, ReviewTrace, SourceKind, Sources, reason,
 };
 pub use pod::containers_of_user;
 pub use warnings::MAX_WARNINGS;

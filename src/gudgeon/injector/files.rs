@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use api::redact::redact_quoted;
-use inject::{Parameters, Source, Sources};
+use inject::{Parameters, SourceKind, Sources};
 use serde_json::Value;
 use tokio::sync::watch;
 use tracing::warn;
@@ -59,7 +59,7 @@ impl<E> Served<E> {
 /// A text of the configuration.
 #[derive(Debug)]
 struct ConfigurationText {
-    source: Source,
+    source: SourceKind,
     file: ReloadedFile,
     good: Option<String>,
     /// A text that was read, and is not accepted yet.
@@ -85,7 +85,7 @@ enum LoadOutcome {
 
 impl ConfigurationText {
     /// Reads a file, which must be there and in UTF-8.
-    async fn open(source: Source, named: FlaggedFile) -> Result<Self, String> {
+    async fn open(source: SourceKind, named: FlaggedFile) -> Result<Self, String> {
         let mut file = ReloadedFile::new(named, AtStart::Optional);
         let read = file.changed().await;
         let text = read.unwrap_or_else(|| Err("not read".to_owned()));
@@ -132,9 +132,9 @@ impl<E: ActiveConfiguration> Files<E> {
         metrics: Arc<InjectorMetrics>,
     ) -> Result<Self, String> {
         let named = [
-            (Source::Config, wanted.config),
-            (Source::Values, wanted.values),
-            (Source::Mesh, wanted.mesh),
+            (SourceKind::Config, wanted.config),
+            (SourceKind::Values, wanted.values),
+            (SourceKind::Mesh, wanted.mesh),
         ];
         let mut texts = Vec::new();
         for (source, named) in named {
@@ -366,9 +366,9 @@ fn load<E: ActiveConfiguration>(
             text.good.as_deref()
         };
         match text.source {
-            Source::Config => sources.config = chosen,
-            Source::Values => sources.values = chosen,
-            Source::Mesh => sources.mesh = chosen,
+            SourceKind::Config => sources.config = chosen,
+            SourceKind::Values => sources.values = chosen,
+            SourceKind::Mesh => sources.mesh = chosen,
         }
     }
     E::load(sources, parameters)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 
-use inject::{NativeSidecars, Parameters, Source, Sources};
+use inject::{NativeSidecars, Parameters, SourceKind, Sources};
 use sources::kubernetes::{Access, Cluster};
 
 use super::input::Input;
@@ -134,9 +134,9 @@ impl Texts {
 
     fn line(&self, broken: &inject::ConfigurationError) -> String {
         let named = match broken.source {
-            Source::Config => &self.config,
-            Source::Values => &self.values,
-            Source::Mesh => &self.mesh,
+            SourceKind::Config => &self.config,
+            SourceKind::Values => &self.values,
+            SourceKind::Mesh => &self.mesh,
         };
         match named {
             Some(named) => format!("cannot use {}: {}", named.name, broken.cause),

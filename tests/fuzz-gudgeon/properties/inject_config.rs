@@ -1,6 +1,6 @@
 //! What must hold of an injection's configuration, whatever its bytes are. Asked by the fuzzer, and by a test with its examples.
 
-use inject::{Configuration, Parameters, Source, Sources};
+use inject::{Configuration, Parameters, SourceKind, Sources};
 use serde_json::json;
 
 use crate::injection;
@@ -27,6 +27,6 @@ pub(crate) fn check(bytes: &[u8]) {
                 &json!({"metadata": {"labels": {"app": "x"}, "annotations": {"a": "b"}}, "spec": {"containers": [{"name": "a", "livenessProbe": {"httpGet": {"port": 1}}}], "volumes": [{"name": "v"}]}}),
             );
         }
-        Err(broken) => assert!(broken.source == Source::Config && !broken.cause.is_empty()),
+        Err(broken) => assert!(broken.source == SourceKind::Config && !broken.cause.is_empty()),
     }
 }

@@ -1,6 +1,6 @@
 //! What must hold of values, whatever their bytes are. Asked by the fuzzer, and by a test with its examples.
 
-use inject::{Configuration, Parameters, Source, Sources};
+use inject::{Configuration, Parameters, SourceKind, Sources};
 use serde_json::json;
 
 use crate::injection;
@@ -21,6 +21,6 @@ pub(crate) fn check(bytes: &[u8]) {
             &configuration,
             &json!({"metadata": {"labels": {"app": "x"}, "annotations": {"a": "b"}}, "spec": {"containers": [{"name": "a", "livenessProbe": {"httpGet": {"port": 1}}}], "volumes": [{"name": "v"}]}}),
         ),
-        Err(broken) => assert!(broken.source == Source::Values && !broken.cause.is_empty()),
+        Err(broken) => assert!(broken.source == SourceKind::Values && !broken.cause.is_empty()),
     }
 }

@@ -37,7 +37,7 @@ use tracing::{error, info, warn};
 
 use self::local::{Folder, Local};
 use self::objects::OfFiles;
-use self::source::{Source, SourceName, SourceOrigin, missing};
+use self::source::{FollowedSource, SourceName, SourceOrigin, missing};
 use self::union_state::UnionState;
 use super::{names, own_rules::Own};
 use crate::cli::DiscoveryFlags;
@@ -193,7 +193,7 @@ impl McpSources {
         }
         let mut leaving = state.sources.iter().filter(|source| source.leaves);
         let is_aside = state.aside.is_some() || leaving.any(|source| is_role(&source.wanted));
-        let mut old: Vec<Option<Source>> = std::mem::take(&mut state.sources)
+        let mut old: Vec<Option<FollowedSource>> = std::mem::take(&mut state.sources)
             .into_iter()
             .map(Some)
             .collect();
@@ -245,7 +245,7 @@ impl McpSources {
     }
 
     /// The role that reads for this one, with all that it has told.
-    fn role(self: &Arc<Self>, state: &mut UnionState) -> Source {
+    fn role(self: &Arc<Self>, state: &mut UnionState) -> FollowedSource {
         let Some(source) = state.aside.take() else {
             return self.dial(&mut state.next, SourceName::Role);
         };
@@ -256,7 +256,7 @@ impl McpSources {
         source
     }
 
-    fn dial(self: &Arc<Self>, next: &mut u64, wanted: SourceName) -> Source {
+    fn dial(self: &Arc<Self>, next: &mut u64, wanted: SourceName) -> FollowedSource {
         let id = *next;
         *next += 1;
         // These own their sources, so a strong pointer would be a cycle.
@@ -298,7 +298,7 @@ impl McpSources {
                 (SourceOrigin::Local(local), self.tasks.spawn(receiving))
             }
         };
-        Source {
+        FollowedSource {
             id,
             wanted,
             origin,
@@ -419,7 +419,7 @@ impl McpSources {
             return;
         }
         // Once there, it stays: it may have to become empty.
-        state.has_services |= state.sources.iter().any(Source::gives_services);
+        state.has_services |= state.sources.iter().any(FollowedSource::gives_services);
         // Proxies that are served already do not wait for sources that come later.
         state.late |= is_synced;
         match (own_counted, self.own.count()) {

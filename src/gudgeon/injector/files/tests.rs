@@ -29,9 +29,9 @@ impl ActiveConfiguration for Three {
             mesh,
         } = sources;
         let named = [
-            (Source::Config, config),
-            (Source::Values, values),
-            (Source::Mesh, mesh),
+            (SourceKind::Config, config),
+            (SourceKind::Values, values),
+            (SourceKind::Mesh, mesh),
         ];
         for (source, text) in named {
             if text.is_some_and(|text| text.contains("broken")) {
@@ -46,7 +46,7 @@ impl ActiveConfiguration for Three {
         }
         if config == Some("needs new") && values != Some("new") {
             return Err(ConfigurationError {
-                source: Source::Config,
+                source: SourceKind::Config,
                 cause: "line 1: needs new values".into(),
             });
         }

@@ -10,10 +10,10 @@ use sources::catalogue::{ConfigObject, ConfigReport, EntryId, Origin, Refused, U
 use sources::memory::LastVersion;
 
 use super::super::debug_view::DebugView;
-use super::{McpSources, Source, SourceOrigin};
+use super::{FollowedSource, McpSources, SourceOrigin};
 
 /// The report of each source in this process.
-fn reports(sources: &[Source]) -> impl Iterator<Item = Arc<ConfigReport>> {
+fn reports(sources: &[FollowedSource]) -> impl Iterator<Item = Arc<ConfigReport>> {
     sources.iter().filter_map(|source| match &source.origin {
         SourceOrigin::Local(local) => Some(local.report()),
         SourceOrigin::Link(_) | SourceOrigin::Port(..) => None,
@@ -21,7 +21,7 @@ fn reports(sources: &[Source]) -> impl Iterator<Item = Arc<ConfigReport>> {
 }
 
 /// The kind of each object that is accepted and neither checked nor served.
-pub(super) fn unchecked_kinds(sources: &[Source]) -> Vec<&'static Kind> {
+pub(super) fn unchecked_kinds(sources: &[FollowedSource]) -> Vec<&'static Kind> {
     let all = reports(sources).flat_map(|report| {
         let ids = report.unchecked.keys();
         let kinds = ids.filter_map(|id| any_kind_of(id.collection));
@@ -50,7 +50,7 @@ impl McpSources {
             let unchecked = unchecked.filter_map(|(id, object)| unchecked_object(id, object));
             all.add(&self.rules, refused.chain(unchecked).map(Arc::new));
         }
-        let refused = sources.iter().flat_map(Source::refused_objects);
+        let refused = sources.iter().flat_map(FollowedSource::refused_objects);
         all.add(&self.rules, refused.map(Arc::new));
     }
 }

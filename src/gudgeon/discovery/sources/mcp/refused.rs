@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sources::Revision;
 use sources::catalogue::{ConfigObject, ConfigReport, EntryId, Origin, Refused};
 
-use super::{Source, SourceOrigin};
+use super::{FollowedSource, SourceOrigin};
 use crate::mcp::SourceObjects;
 use crate::secrets;
 
@@ -49,7 +49,7 @@ impl RefusedRow {
     }
 }
 
-impl Source {
+impl FollowedSource {
     /// The objects of each of its streams; none of what is read here.
     pub(super) fn streams(&self) -> Vec<Arc<SourceObjects>> {
         match &self.origin {

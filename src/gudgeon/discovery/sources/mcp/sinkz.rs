@@ -11,14 +11,14 @@ use sources::catalogue::Origin;
 
 use super::local::Local;
 use super::refused::{RefusedRow, objects_of};
-use super::{McpSources, Source, SourceOrigin};
+use super::{FollowedSource, McpSources, SourceOrigin};
 use crate::discovery::readiness::refuses_all;
 use crate::discovery::source_facts::Object;
 use crate::html::{self, ROWS, escaped};
 use crate::log::stamp;
 use crate::mcp::{LinkState, ReceivedObject, SourceObjects};
 
-impl Source {
+impl FollowedSource {
     /// The origin of objects that have none of their own.
     pub(super) fn as_origin(&self) -> Origin {
         Origin::Source(self.name().into())
@@ -38,7 +38,7 @@ impl McpSources {
     }
 
     /// Returns the sources, without the lock: a page waits for their objects, and the event loop must not wait for the page.
-    fn sources(&self) -> Vec<Source> {
+    fn sources(&self) -> Vec<FollowedSource> {
         self.state().sources.clone()
     }
 
@@ -68,7 +68,7 @@ impl McpSources {
         }
     }
 
-    fn row(&self, source: &Source) -> SourceRow {
+    fn row(&self, source: &FollowedSource) -> SourceRow {
         let (state, (objects, refused)) = match &source.origin {
             SourceOrigin::Link(link) => {
                 let state = match link.state() {
@@ -100,7 +100,7 @@ impl McpSources {
     }
 
     /// Renders each stream of a source.
-    fn each(&self, source: &Source) -> Vec<Value> {
+    fn each(&self, source: &FollowedSource) -> Vec<Value> {
         let state = match &source.origin {
             SourceOrigin::Link(link) => Some(link.state()),
             SourceOrigin::Port(..) => None,
@@ -113,7 +113,12 @@ impl McpSources {
         each.collect()
     }
 
-    fn one(&self, source: &Source, objects: &SourceObjects, state: Option<LinkState>) -> Value {
+    fn one(
+        &self,
+        source: &FollowedSource,
+        objects: &SourceObjects,
+        state: Option<LinkState>,
+    ) -> Value {
         let clock = &self.hub.metrics.mcp().clock;
         let time = |at: Duration| Value::from(stamp(clock.wall(at)));
         let (state, since, error) = match state {
@@ -190,7 +195,7 @@ fn draw_refused(page: &mut String, count: usize, rows: impl Iterator<Item = Refu
     page.push_str("</table>\n");
 }
 
-fn rejected(source: &Source) -> Value {
+fn rejected(source: &FollowedSource) -> Value {
     let refused = source.refused(usize::MAX);
     refused.iter().map(RefusedRow::json).collect()
 }
@@ -232,7 +237,7 @@ fn requests(sink: &Sink<ReceivedObject>, time: &dyn Fn(Duration) -> Value) -> Va
     requests.collect()
 }
 
-fn of_local(source: &Source, local: &Local) -> Value {
+fn of_local(source: &FollowedSource, local: &Local) -> Value {
     let collections = local.collections().into_iter();
     let collections: Map<_, _> = collections
         .map(|(name, (count, version))| {

@@ -11,7 +11,7 @@ use super::local::Local;
 use crate::mcp::{DialledSources, Link, WantedSource};
 
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(super) struct FollowedSource {
     pub(super) id: u64,
     pub(super) wanted: SourceName,
     pub(super) origin: SourceOrigin,
@@ -38,7 +38,7 @@ pub(super) enum SourceOrigin {
     Port(String, Arc<DialledSources>),
 }
 
-impl Source {
+impl FollowedSource {
     pub(super) fn name(&self) -> String {
         match &self.origin {
             SourceOrigin::Link(link) => link.name.clone(),
@@ -90,10 +90,10 @@ impl Source {
 }
 
 /// Returns a line with the sources whose full state is missing; empty if there are none.
-pub(super) fn missing(sources: &[Source]) -> String {
+pub(super) fn missing(sources: &[FollowedSource]) -> String {
     let stay = sources.iter().filter(|source| !source.leaves);
     let missing = stay.filter(|source| !source.is_synced());
-    let names: BTreeSet<_> = missing.map(Source::configured_name).collect();
+    let names: BTreeSet<_> = missing.map(FollowedSource::configured_name).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     if names.is_empty() {
         return String::new();
@@ -102,7 +102,7 @@ pub(super) fn missing(sources: &[Source]) -> String {
 }
 
 /// Returns a line with the lost sources and their causes; empty if there are none.
-pub(super) fn lost(sources: &[Source]) -> String {
+pub(super) fn lost(sources: &[FollowedSource]) -> String {
     let stay = sources.iter().filter(|source| !source.leaves);
     let lost = stay.filter_map(|source| {
         let cause = source.lost()?;

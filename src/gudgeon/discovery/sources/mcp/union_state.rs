@@ -8,7 +8,7 @@ use sources::memory::ReceivedObjects;
 
 use super::core_objects::CoreObjects;
 use super::objects::OfFiles;
-use super::source::{Source, SourceName};
+use super::source::{FollowedSource, SourceName};
 use crate::discovery::sources::files::broken_secrets;
 use crate::mcp::ReceivedObject;
 
@@ -16,9 +16,9 @@ use crate::mcp::ReceivedObject;
 pub(super) struct UnionState {
     pub(super) next: u64,
     /// The sources in their order; those that leave come last.
-    pub(super) sources: Vec<Source>,
+    pub(super) sources: Vec<FollowedSource>,
     /// The role that reads for this one, while its rules do not count.
-    pub(super) aside: Option<Source>,
+    pub(super) aside: Option<FollowedSource>,
     pub(super) union: SourceUnion<ReceivedObject>,
     pub(super) rules: ReceivedObjects,
     pub(super) services: ReceivedObjects,
@@ -55,7 +55,7 @@ impl UnionState {
         if self.of_files.is_ignored {
             return BrokenCredentials::new();
         }
-        let of_sources = self.sources.iter().rev().filter_map(Source::local);
+        let of_sources = self.sources.iter().rev().filter_map(FollowedSource::local);
         of_sources
             .flat_map(|local| broken_secrets(&local.report()))
             .collect()
@@ -64,7 +64,7 @@ impl UnionState {
     /// True if all sources that stay have sent all.
     pub(super) fn is_synced(&self) -> bool {
         let mut stay = self.sources.iter().filter(|source| !source.leaves);
-        stay.all(Source::is_synced)
+        stay.all(FollowedSource::is_synced)
     }
 
     /// Ends the sources that leave. Another role goes on: it may be wanted again.
@@ -74,7 +74,7 @@ impl UnionState {
         self.sources = stay;
         for source in leave {
             if source.wanted == SourceName::Role {
-                self.aside = Some(Source {
+                self.aside = Some(FollowedSource {
                     leaves: false,
                     ..source
                 });
