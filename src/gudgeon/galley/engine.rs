@@ -1,8 +1,8 @@
 //! Turns the events of sources into published snapshots. Readers see a consistent state.
 //!
 //! ```text
-//!  sources ──► said ──► session ──► processing ──► publisher ──► snapshots
-//!  mesh file ─────────────┘
+//!  sources ──► inputs ──► session ──► processing ──► publisher ──► snapshots
+//!  mesh file ───────────────┘
 //! ```
 //!
 //! The objects of the sources are kept: a new session replays them from here, and no source reads anything twice.

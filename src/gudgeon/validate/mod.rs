@@ -1,7 +1,7 @@
 //! `gudgeon validate`: manifests held against the fields and rules of their kinds, without a cluster.
 //!
 //! ```text
-//! -f ── named_files ──► texts ── sheet ──► findings with file and line ── report ──► stderr, stdout
+//! -f ── named_files ──► texts ── source_file ──► findings with file and line ── report ──► stderr, stdout
 //! ```
 
 mod command;
