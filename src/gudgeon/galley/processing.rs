@@ -82,7 +82,7 @@ pub(super) struct Processing {
     ingresses: Ingresses,
     generated: BTreeMap<EntryId, Checked>,
     /// All objects of the session's begin are applied, and what follows from them was made once.
-    has_made_all_once: bool,
+    has_generated_all: bool,
     /// The objects of the last session, until this one has generated its own.
     before: GeneratedObjects,
     /// User-written objects with names that could be generated: they take precedence.
@@ -110,7 +110,7 @@ impl Processing {
             entries: SyntheticEntries::default(),
             ingresses: Ingresses::new(Settings::new(mesh, domain)),
             generated: BTreeMap::new(),
-            has_made_all_once: false,
+            has_generated_all: false,
             before: GeneratedObjects::default(),
             user_objects: BTreeSet::new(),
             shadowed: BTreeMap::new(),
@@ -155,8 +155,8 @@ impl Processing {
 
     /// Returns true if all objects of the session's begin are applied, and what follows from them was made once: the session can
     /// be published, whatever has changed meanwhile.
-    pub(super) const fn has_made_all_once(&self) -> bool {
-        self.has_made_all_once
+    pub(super) const fn has_generated_all(&self) -> bool {
+        self.has_generated_all
     }
 
     /// Sets or deletes an object, in the next round.
@@ -183,8 +183,8 @@ impl Processing {
             return Progress::Applying;
         }
         self.generate(now, publisher, is_over);
-        if self.entries.has_made_all_once() && self.ingresses.has_made_all_once() {
-            self.has_made_all_once = true;
+        if self.entries.has_generated_all() && self.ingresses.has_generated_all() {
+            self.has_generated_all = true;
             // Objects of the last session that this one has not generated are deleted.
             self.before = GeneratedObjects::default();
         }
@@ -798,10 +798,10 @@ mod tests {
             play.say(&last, Some(&service()));
             play.say(&first, Some(&service()));
             assert_eq!(play.turn(), Progress::Generating);
-            assert!(!play.processing.has_made_all_once());
+            assert!(!play.processing.has_generated_all());
             play.say(&first, None);
             assert_eq!(play.turn(), Progress::Generating);
-            assert!(play.processing.has_made_all_once());
+            assert!(play.processing.has_generated_all());
             // All of the last session has been made anew.
             assert!(play.processing.before.entries.is_empty());
             play.next_session(&MeshConfig::default(), true);

@@ -36,7 +36,7 @@ impl SyntheticEntries {
     }
 
     /// Returns true if all entries have been made once: those that were marked when the first was made.
-    pub(super) fn has_made_all_once(&self) -> bool {
+    pub(super) fn has_generated_all(&self) -> bool {
         self.dirty.has_ended_one()
     }
 

@@ -62,7 +62,7 @@ pub struct Ingresses {
 
 /// The objects of one turn.
 #[derive(Default)]
-struct Remade {
+struct TurnOutcome {
     generated: BTreeMap<Target, Generated>,
     removed: BTreeSet<(&'static str, Key)>,
     /// The hosts that were made, by the names that they share. The hosts of these names may have other numbers now.
@@ -155,7 +155,7 @@ impl Ingresses {
     }
 
     /// Returns true if all objects have been made once: those of Ingresses that were there when the first was made.
-    pub fn has_made_all_once(&self) -> bool {
+    pub fn has_generated_all(&self) -> bool {
         self.dirty.has_ended_one()
     }
 
@@ -180,7 +180,7 @@ impl Ingresses {
         is_over: &dyn Fn() -> bool,
         port: &dyn Fn(&Key, &str) -> Option<u16>,
     ) -> Changes {
-        let mut remade = Remade::default();
+        let mut turn_outcome = TurnOutcome::default();
         for key in self.carried.assign_room() {
             let ingress = self.all.get(&key);
             let targets = ingress.into_iter().flat_map(|one| targets(&key, one));
@@ -188,19 +188,19 @@ impl Ingresses {
         }
         // All targets are made before any is named: the number depends on all hosts that share the name.
         while let Some(target) = self.dirty.pop_first() {
-            self.remake(target, port, &mut remade);
+            self.regenerate(target, port, &mut turn_outcome);
             if is_over() {
                 break;
             }
         }
-        for (base, hosts) in std::mem::take(&mut remade.base_names) {
-            self.assign_names(&base, hosts, port, &mut remade);
+        for (base, hosts) in std::mem::take(&mut turn_outcome.base_names) {
+            self.assign_names(&base, hosts, port, &mut turn_outcome);
         }
-        let Remade {
+        let TurnOutcome {
             generated,
             mut removed,
             ..
-        } = remade;
+        } = turn_outcome;
         let generated: Vec<Generated> = generated.into_values().collect();
         for one in &generated {
             // The name may have gone to another host: it is set, not removed.
@@ -210,25 +210,25 @@ impl Ingresses {
     }
 
     /// Makes the object of a target in place of the last one.
-    fn remake(
+    fn regenerate(
         &mut self,
         target: Target,
         port: &dyn Fn(&Key, &str) -> Option<u16>,
-        remade: &mut Remade,
+        turn_outcome: &mut TurnOutcome,
     ) {
         if let Some(old) = self.outcomes.remove(&target) {
             self.forget(&target, &old);
             if let Some(base) = old.base_name {
-                remade.base_names.entry(base).or_default();
+                turn_outcome.base_names.entry(base).or_default();
             }
-            remade.removed.extend(old.object);
+            turn_outcome.removed.extend(old.object);
         }
         let (object, outcome) = self.make(&target, port);
         if let (Some(base), Target::Host(host)) = (&outcome.base_name, &target) {
-            insert(&mut remade.base_names, base, host.clone());
+            insert(&mut turn_outcome.base_names, base, host.clone());
         }
         let object = object.map(|object| (target.clone(), object));
-        remade.generated.extend(object);
+        turn_outcome.generated.extend(object);
         self.remember(target, outcome);
     }
 
@@ -318,9 +318,9 @@ impl Ingresses {
     fn assign_names(
         &mut self,
         base: &str,
-        made_again: BTreeSet<String>,
+        regenerated: BTreeSet<String>,
         port: &dyn Fn(&Key, &str) -> Option<u16>,
-        remade: &mut Remade,
+        turn_outcome: &mut TurnOutcome,
     ) {
         let (dirty, outcomes) = (&self.dirty, &self.outcomes);
         let kept = |host: &str| {
@@ -329,8 +329,8 @@ impl Ingresses {
             let outcome = outcomes.get(&target).filter(|_| is_later)?;
             outcome.object.as_ref().map(|(_, key)| key.name.clone())
         };
-        for (host, name) in self.shared_names.assign(base, made_again, kept) {
-            self.set_name(&Target::Host(host), name, port, remade);
+        for (host, name) in self.shared_names.assign(base, regenerated, kept) {
+            self.set_name(&Target::Host(host), name, port, turn_outcome);
         }
     }
 
@@ -340,21 +340,21 @@ impl Ingresses {
         target: &Target,
         name: String,
         port: &dyn Fn(&Key, &str) -> Option<u16>,
-        remade: &mut Remade,
+        turn_outcome: &mut TurnOutcome,
     ) {
-        if !remade.generated.contains_key(target) {
+        if !turn_outcome.generated.contains_key(target) {
             let known = self.outcomes.get(target);
             let known = known.and_then(|outcome| outcome.object.clone());
             if known.as_ref().is_some_and(|(_, key)| key.name == name) {
                 return;
             }
-            remade.removed.extend(known);
+            turn_outcome.removed.extend(known);
             // Only the name differs: the known findings and Services still hold.
             let (object, _) = self.make(target, port);
             let object = object.map(|object| (target.clone(), object));
-            remade.generated.extend(object);
+            turn_outcome.generated.extend(object);
         }
-        if let Some(object) = remade.generated.get_mut(target) {
+        if let Some(object) = turn_outcome.generated.get_mut(target) {
             object.key.name = name;
             let key = object.key.clone();
             if let Some(outcome) = self.outcomes.get_mut(target) {
@@ -429,7 +429,7 @@ mod tests {
         let mut one = ingress(&hosts, &json!({"number": 80}));
         all.set(key.clone(), Some(one.clone()));
         assert_eq!(all.changes(&none).generated.len(), 1001);
-        let mut made = |change: &dyn Fn(&mut Ingress)| {
+        let mut generated = |change: &dyn Fn(&mut Ingress)| {
             let before = all.read();
             change(&mut one);
             all.set(key.clone(), Some(one.clone()));
@@ -438,15 +438,15 @@ mod tests {
             (changes.generated.len(), changes.removed.len(), read)
         };
         let other = |one: &mut Ingress| one.spec.rules[7].http.paths[0].path = "/other".to_owned();
-        assert_eq!(made(&other), (1, 0, 1));
+        assert_eq!(generated(&other), (1, 0, 1));
         let renamed = |one: &mut Ingress| one.spec.rules[7].host = "other.example".to_owned();
-        assert_eq!(made(&renamed), (1, 1, 1));
-        assert_eq!(made(&|one| drop(one.spec.rules.pop())), (0, 1, 0));
-        assert_eq!(made(&|one| drop(one.spec.tls.pop())), (1, 0, 1));
+        assert_eq!(generated(&renamed), (1, 1, 1));
+        assert_eq!(generated(&|one| drop(one.spec.rules.pop())), (0, 1, 0));
+        assert_eq!(generated(&|one| drop(one.spec.tls.pop())), (1, 0, 1));
         let written = |one: &mut Ingress| one.metadata.generation = 2;
-        assert_eq!(made(&written), (0, 0, 0));
+        assert_eq!(generated(&written), (0, 0, 0));
         let labelled = |one: &mut Ingress| drop(one.metadata.labels.insert("a".into(), "b".into()));
-        assert_eq!(made(&labelled), (1000, 0, 1000));
+        assert_eq!(generated(&labelled), (1000, 0, 1000));
     }
 
     #[test]
@@ -526,17 +526,17 @@ mod tests {
         let key = Key::new("shop", "web");
         let mut one = ingress(&hosts, &json!({"number": 80}));
         let none = |_: &Key, _: &str| None;
-        let mut made = BTreeSet::new();
+        let mut generated = BTreeSet::new();
         // The findings, the Gateway and the hosts.
         for turn in 0..22 {
-            assert!(!all.has_made_all_once() || turn == 0);
+            assert!(!all.has_generated_all() || turn == 0);
             one.spec.rules[0].http.paths[0].path = format!("/{turn}");
             all.set(key.clone(), Some(one.clone()));
             let changes = all.changes_until(&|| true, &none);
-            made.extend(changes.generated.into_iter().map(|one| one.key.name));
+            generated.extend(changes.generated.into_iter().map(|one| one.key.name));
         }
-        assert_eq!(made.len(), 21);
-        assert!(all.has_made_all_once());
+        assert_eq!(generated.len(), 21);
+        assert!(all.has_generated_all());
     }
 
     #[test]
@@ -545,9 +545,9 @@ mod tests {
         let one = ingress(&["a.b", "a-b", "c"], &json!({"number": 80}));
         all.set(Key::new("shop", "web"), Some(one));
         let none = |_: &Key, _: &str| None;
-        for made in all.changes(&none).generated {
-            all.invalidate(made.collection, &made.key);
-            assert_eq!(all.changes(&none).generated, [made]);
+        for generated in all.changes(&none).generated {
+            all.invalidate(generated.collection, &generated.key);
+            assert_eq!(all.changes(&none).generated, [generated]);
         }
         all.invalidate(VIRTUAL_SERVICES, &Key::new("istio-system", "x"));
         assert!(!all.is_changed());
@@ -566,8 +566,8 @@ mod tests {
         };
         let none = |_: &Key, _: &str| None;
         let annotated = |changes: &Changes| {
-            let made = changes.generated.iter();
-            made.filter(|one| !one.annotations.is_empty()).count()
+            let generated = changes.generated.iter();
+            generated.filter(|one| !one.annotations.is_empty()).count()
         };
         let mut all = Ingresses::new(settings());
         all.set(Key::new("shop", "many"), Some(of(1000, 200_000)));

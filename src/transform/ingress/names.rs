@@ -60,7 +60,7 @@ impl SharedNames {
     pub(super) fn assign(
         &mut self,
         base: &str,
-        made_again: BTreeSet<String>,
+        regenerated: BTreeSet<String>,
         kept: impl Fn(&str) -> Option<String>,
     ) -> Vec<(String, String)> {
         let Some(hosts) = self.hosts.get(base) else {
@@ -71,7 +71,7 @@ impl SharedNames {
         if hosts.len() > MAX_NUMBERED {
             let renamed = match self.hashed.insert(base.to_owned()) {
                 true => hosts.clone(),
-                false => made_again,
+                false => regenerated,
             };
             let is_now = |host: &String| hosts.contains(host) && kept(host).is_none();
             let renamed = renamed.into_iter().filter(is_now);
@@ -111,9 +111,9 @@ mod tests {
     }
 
     /// Assigns names as if no host had a later turn.
-    fn assigned(names: &mut SharedNames, made_again: &[&str]) -> Vec<String> {
-        let made_again = made_again.iter().map(|host| (*host).to_owned()).collect();
-        let assigned = names.assign(BASE, made_again, |_| None);
+    fn assigned(names: &mut SharedNames, regenerated: &[&str]) -> Vec<String> {
+        let regenerated = regenerated.iter().map(|host| (*host).to_owned()).collect();
+        let assigned = names.assign(BASE, regenerated, |_| None);
         let lines = assigned.into_iter();
         lines.map(|(host, name)| format!("{host} {name}")).collect()
     }

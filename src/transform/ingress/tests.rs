@@ -35,9 +35,12 @@ fn generated(ingresses: &BTreeMap<Key, Ingress>) -> Outcome {
 
 /// Renders the generated objects: collection without its folder, name and spec.
 fn outcome_json(outcome: &Outcome) -> Value {
-    let objects = outcome.generated.iter().map(|made| {
-        let collection = made.collection.rsplit('/').next().unwrap();
-        (format!("{collection} {}", made.key), made.spec.clone())
+    let objects = outcome.generated.iter().map(|generated| {
+        let collection = generated.collection.rsplit('/').next().unwrap();
+        (
+            format!("{collection} {}", generated.key),
+            generated.spec.clone(),
+        )
     });
     Value::Object(objects.collect())
 }
@@ -173,17 +176,17 @@ fn an_ingress_is_a_gateway_and_a_virtual_service_for_each_host() {
             },
         })
     );
-    for made in &outcome.generated {
+    for generated in &outcome.generated {
         // The object passes validation.
-        let (object, findings) = made.object();
+        let (object, findings) = generated.object();
         assert_eq!(findings, []);
         let object = object.unwrap();
-        assert_eq!(object.kind.collection, made.collection);
-        assert_eq!(object.full_name(), made.key.to_string());
-        assert_eq!(object.spec, made.spec);
-        assert_eq!(made.create_time.as_ref().unwrap().seconds, 60);
-        assert_eq!(made.labels["l"], "1");
-        let annotations: Vec<_> = made.annotations.keys().collect();
+        assert_eq!(object.kind.collection, generated.collection);
+        assert_eq!(object.full_name(), generated.key.to_string());
+        assert_eq!(object.spec, generated.spec);
+        assert_eq!(generated.create_time.as_ref().unwrap().seconds, 60);
+        assert_eq!(generated.labels["l"], "1");
+        let annotations: Vec<_> = generated.annotations.keys().collect();
         assert_eq!(annotations, ["a"]);
     }
 }
@@ -261,11 +264,11 @@ fn the_selector_may_be_another() {
 
 /// The uris of the one host, in order.
 fn uris(outcome: &Outcome) -> Vec<String> {
-    let made = outcome
+    let generated = outcome
         .generated
         .iter()
-        .find(|made| made.collection == VIRTUAL_SERVICES);
-    let routes = made.unwrap().spec["http"].as_array().unwrap();
+        .find(|generated| generated.collection == VIRTUAL_SERVICES);
+    let routes = generated.unwrap().spec["http"].as_array().unwrap();
     let uris = routes.iter().map(|route| {
         let matches = route["match"].as_array().into_iter().flatten();
         let uris = matches.map(|one| {
@@ -343,19 +346,19 @@ fn ingresses_of_one_host_share_it_under_the_name_of_the_first() {
     ]);
     let virtual_services = |ingresses: &BTreeMap<Key, Ingress>| -> Vec<String> {
         let outcome = generated(ingresses);
-        let made = outcome
+        let generated = outcome
             .generated
             .iter()
-            .filter(|made| made.collection == VIRTUAL_SERVICES);
-        let lines = made.map(|made| {
-            let routes = made.spec["http"].as_array().unwrap().iter();
+            .filter(|generated| generated.collection == VIRTUAL_SERVICES);
+        let lines = generated.map(|generated| {
+            let routes = generated.spec["http"].as_array().unwrap().iter();
             let hosts =
                 routes.map(|route| route["route"][0]["destination"]["host"].as_str().unwrap());
             let names = hosts.map(|host| host.split('.').next().unwrap());
             format!(
                 "{} {}: {}",
-                made.key.name,
-                made.labels["of"],
+                generated.key.name,
+                generated.labels["of"],
                 names.collect::<Vec<_>>().join(" ")
             )
         });
@@ -386,12 +389,16 @@ fn hosts_whose_names_are_equal_are_both_served() {
     let services = |ingresses: &[(&str, &str, Value)]| -> Vec<(String, String)> {
         let outcome = generated(&all(ingresses));
         assert_eq!(outcome.findings, []);
-        let made = outcome.generated.iter();
-        let services = made.filter(|made| made.collection == VIRTUAL_SERVICES);
-        let lines = services.map(|made| {
-            assert!(may_be_generated(&made.key.to_string()), "{}", made.key);
-            let host = made.spec["hosts"][0].as_str().unwrap();
-            (host.to_owned(), made.key.name.clone())
+        let generated = outcome.generated.iter();
+        let services = generated.filter(|generated| generated.collection == VIRTUAL_SERVICES);
+        let lines = services.map(|generated| {
+            assert!(
+                may_be_generated(&generated.key.to_string()),
+                "{}",
+                generated.key
+            );
+            let host = generated.spec["hosts"][0].as_str().unwrap();
+            (host.to_owned(), generated.key.name.clone())
         });
         lines.collect()
     };

@@ -18,7 +18,7 @@ pub(super) fn virtual_service(
     context: Context<'_>,
     findings: &mut Vec<Finding>,
 ) -> Option<Generated> {
-    let mut made: Option<Host<'_>> = None;
+    let mut merged: Option<Host<'_>> = None;
     for (key, ingress, at) in of {
         let Some(rule) = ingress.spec.rules.get(*at) else {
             continue;
@@ -29,14 +29,14 @@ pub(super) fn virtual_service(
         if found.is_empty() {
             continue;
         }
-        let made = made.get_or_insert_with(|| Host {
+        let merged = merged.get_or_insert_with(|| Host {
             first: key,
             metadata: context.carried.carried(key, ingress),
             routes: Vec::new(),
         });
-        made.routes.extend(found);
+        merged.routes.extend(found);
     }
-    made?.generated(host, findings)
+    merged?.generated(host, findings)
 }
 
 struct Host<'a> {
@@ -55,7 +55,7 @@ impl Host<'_> {
         }
         let spec = json!({"hosts": [host], "gateways": [SUFFIX], "http": http});
         let name = format!("{}-{}-{SUFFIX}", host.replace('.', "-"), self.first.name);
-        let made = generated(VIRTUAL_SERVICES, name, self.first, &self.metadata, spec);
-        Some(made)
+        let merged = generated(VIRTUAL_SERVICES, name, self.first, &self.metadata, spec);
+        Some(merged)
     }
 }

@@ -22,7 +22,7 @@ fn key(name: &str) -> Key {
     Key::new("shop", name)
 }
 
-fn made(services: &Services, name: &str) -> SyntheticEntry {
+fn generated(services: &Services, name: &str) -> SyntheticEntry {
     services.entry(&key(name), &mesh()).unwrap().unwrap()
 }
 
@@ -118,7 +118,7 @@ fn a_service_with_its_endpoints_is_an_entry() {
         let changed = tell(&mut services, word);
         assert_eq!(changed, [key("cart")].into());
     }
-    let entry = made(&services, "cart");
+    let entry = generated(&services, "cart");
     let ports = json!({"dns": 5353, "http-web": 8080});
     assert_eq!(
         entry_json(&entry),
@@ -195,7 +195,7 @@ fn the_order_in_which_they_come_does_not_matter() {
 fn entry_of(service: Value) -> Value {
     let mut services = Services::default();
     services.service(key("x"), read(service));
-    entry_json(&made(&services, "x"))
+    entry_json(&generated(&services, "x"))
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn slices_count_alone() {
     let one = json!([{"addresses": ["10.2.0.4"], "conditions": null}]);
     let changed = services.slice(key("a"), slice("a", "cart", one.clone()));
     assert_eq!(changed, [key("cart")].into());
-    let entry = entry_json(&made(&services, "cart"));
+    let entry = entry_json(&generated(&services, "cart"));
     let addresses = |entry: &Value| -> Vec<String> {
         let endpoints = entry["spec"]["endpoints"].as_array().unwrap();
         let addresses = endpoints
@@ -319,7 +319,7 @@ fn slices_count_alone() {
     assert_eq!(changed, [key("cart"), key("other")].into());
     services.slice(key("b"), None);
     // The Endpoints remain.
-    let entry = entry_json(&made(&services, "cart"));
+    let entry = entry_json(&generated(&services, "cart"));
     assert_eq!(addresses(&entry), ["10.1.0.2", "10.1.0.1"]);
 }
 
@@ -336,7 +336,7 @@ fn ports_that_the_service_does_not_declare_are_left_out() {
             "addresses": [{"ip": "10.1.0.1"}], "notReadyAddresses": [{"ip": "10.1.0.2"}], "ports": ports,
         }]})),
     );
-    let of_endpoints = made(&services, "cart");
+    let of_endpoints = generated(&services, "cart");
     let slice = json!({
         "metadata": {"labels": {"kubernetes.io/service-name": "cart"}},
         "endpoints": [
@@ -346,7 +346,7 @@ fn ports_that_the_service_does_not_declare_are_left_out() {
         "ports": ports,
     });
     services.slice(key("cart-1"), read(slice));
-    for entry in [of_endpoints, made(&services, "cart")] {
+    for entry in [of_endpoints, generated(&services, "cart")] {
         let ports = &entry.spec.endpoints[0].ports;
         assert_eq!(*ports, [("dns".to_owned(), 53)].into());
         assert_eq!(entry.annotations[service_entry::NOT_READY], "10.1.0.2:53");

@@ -62,7 +62,7 @@ impl GalleyEngine {
         let is_over = || begun.elapsed() >= self.settings.turn;
         let progress = processing.work(now, &mut state.publisher, &is_over);
         // A session that changes all the time is never complete, and is published all the same.
-        let opens = processing.has_made_all_once() && std::mem::take(&mut state.is_opening);
+        let opens = processing.has_generated_all() && std::mem::take(&mut state.is_opening);
         if opens {
             state.publisher.open(now);
         }
