@@ -58,16 +58,17 @@ impl SyntheticEntries {
                 name: key.to_string().into(),
             };
             let last = self.served.remove(&id).or_else(|| before.remove(&id));
-            let (made, refused) = match services.entry(&key, mesh) {
+            let (generated, refused) = match services.entry(&key, mesh) {
                 None => (None, None),
                 Some(Ok(entry)) => (Some(Arc::new(resource(entry))), None),
                 Some(Err(cause)) => (last, Some([Finding::error("", cause.to_string())].into())),
             };
-            match &made {
-                Some(made) => publisher.set(now, SYNTHETIC, Arc::clone(made)),
+            match &generated {
+                Some(generated) => publisher.set(now, SYNTHETIC, Arc::clone(generated)),
                 None => publisher.remove(now, SYNTHETIC, &id.name),
             };
-            self.served.extend(made.map(|made| (id.clone(), made)));
+            self.served
+                .extend(generated.map(|generated| (id.clone(), generated)));
             is_news |= match refused {
                 Some(findings) => self.refused.insert(id, findings).is_none(),
                 None => self.refused.remove(&id).is_some(),

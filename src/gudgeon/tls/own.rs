@@ -85,7 +85,7 @@ impl LeafNames {
 struct Ca {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
-    made: SystemTime,
+    issued_at: SystemTime,
     not_after: SystemTime,
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Authority {
     /// Former ones.
     old: Vec<FormerCa>,
     leaf: Pair,
-    leaf_made: SystemTime,
+    leaf_issued_at: SystemTime,
 }
 
 /// The changes of a step.
@@ -157,7 +157,7 @@ impl Authority {
             next: None,
             old: Vec::new(),
             leaf,
-            leaf_made: now,
+            leaf_issued_at: now,
         })
     }
 
@@ -191,11 +191,11 @@ impl Authority {
     }
 
     fn leaf_due(&self) -> SystemTime {
-        self.leaf_made + self.life * 2 / 3
+        self.leaf_issued_at + self.life * 2 / 3
     }
 
     fn ca_due(&self) -> SystemTime {
-        self.current.made + self.life * CA_LIVES * 2 / 3
+        self.current.issued_at + self.life * CA_LIVES * 2 / 3
     }
 
     /// Returns the time of the next change, unless the clock is set.
@@ -230,10 +230,10 @@ impl Authority {
         let before = self.old.len();
         self.old.retain(|former| former.not_after > now);
         changed.bundle |= self.old.len() != before;
-        let of_the_future = |next: &mut NextCa| !has_begun(next.ca.made, now);
+        let of_the_future = |next: &mut NextCa| !has_begun(next.ca.issued_at, now);
         changed.bundle |= self.next.take_if(of_the_future).is_some();
-        let is_early = |made| !has_begun(made, now);
-        let is_ca_due = now >= self.ca_due() || is_early(self.current.made);
+        let is_early = |issued_at| !has_begun(issued_at, now);
+        let is_ca_due = now >= self.ca_due() || is_early(self.current.issued_at);
         if self.next.is_none() && is_ca_due {
             self.next = Some(NextCa {
                 ca: Ca::new((self.new_key)()?, self.life, now)?,
@@ -241,7 +241,10 @@ impl Authority {
             });
             changed.bundle = true;
         }
-        if now >= self.leaf_due() || is_early(self.leaf_made) || is_early(self.current.made) {
+        if now >= self.leaf_due()
+            || is_early(self.leaf_issued_at)
+            || is_early(self.current.issued_at)
+        {
             self.renew_leaf(now, changed)?;
         }
         Ok(())
@@ -252,11 +255,11 @@ impl Authority {
         let lead = self.lead();
         // A leaf that outlives its CA is of no use, nor is one of a CA whose time has not come, whoever has the next one.
         let is_exhausted =
-            now + self.life > self.current.not_after || !has_begun(self.current.made, now);
+            now + self.life > self.current.not_after || !has_begun(self.current.issued_at, now);
         let takes_over = |next: &mut NextCa| is_exhausted || next.is_ripe(now, lead);
         if let Some(next) = self.next.take_if(takes_over) {
             let former = std::mem::replace(&mut self.current, next.ca);
-            if former.not_after > now && has_begun(former.made, now) {
+            if former.not_after > now && has_begun(former.issued_at, now) {
                 self.old.push(FormerCa {
                     pem: former.pem,
                     not_after: former.not_after,
@@ -265,21 +268,21 @@ impl Authority {
             changed.bundle = true;
         }
         self.leaf = self.current.sign(&key, &self.names, self.life, now)?;
-        self.leaf_made = now;
+        self.leaf_issued_at = now;
         changed.leaf = true;
         Ok(())
     }
 }
 
 /// Returns true if a certificate that was made then is valid already: the clock was not set back too far since.
-fn has_begun(made: SystemTime, now: SystemTime) -> bool {
-    made <= now + SKEW
+fn has_begun(issued_at: SystemTime, now: SystemTime) -> bool {
+    issued_at <= now + SKEW
 }
 
 impl NextCa {
     fn observe(&mut self, now: SystemTime, publication: Publication) {
         self.published = match publication {
-            Publication::Unobserved => Some(self.ca.made),
+            Publication::Unobserved => Some(self.ca.issued_at),
             Publication::Pending => None,
             Publication::Complete => self.published.or(Some(now)),
         };
@@ -308,7 +311,7 @@ impl Ca {
         Ok(Self {
             issuer: Issuer::new(params, key),
             pem,
-            made: now,
+            issued_at: now,
             not_after,
         })
     }
@@ -377,7 +380,7 @@ mod tests {
         UNIX_EPOCH + Duration::from_secs(1_800_000_000)
     }
 
-    fn made(life: Duration) -> Authority {
+    fn new_authority(life: Duration) -> Authority {
         let names = LeafNames::new("hook", "mesh", &["other.example".into(), "10.0.0.1".into()]);
         Authority::new(names.unwrap(), life, start()).unwrap()
     }
@@ -409,7 +412,7 @@ mod tests {
 
     #[test]
     fn every_name_is_valid() {
-        let authority = made(HOUR);
+        let authority = new_authority(HOUR);
         for name in [
             "hook",
             "hook.mesh",
@@ -438,7 +441,7 @@ mod tests {
 
     #[test]
     fn a_leaf_is_renewed_at_two_thirds() {
-        let mut authority = made(3 * HOUR);
+        let mut authority = new_authority(3 * HOUR);
         assert_eq!(authority.due(), start() + 2 * HOUR);
         let early = start() + 2 * HOUR - Duration::from_secs(1);
         assert_eq!(stepped(&mut authority, early), Changed::default());
@@ -459,7 +462,7 @@ mod tests {
     #[test]
     fn a_client_of_the_bundle_trusts_each_leaf() {
         for life in [Duration::from_secs(30), 3 * HOUR, 720 * HOUR] {
-            let mut authority = made(life);
+            let mut authority = new_authority(life);
             let lead = LEAD.min(life / 10);
             let mut published = vec![(start(), authority.bundle())];
             let (mut leaves, mut bundles) = (0, 0);
@@ -503,7 +506,7 @@ mod tests {
             (Publication::Pending, life * (CA_LIVES - 1)),
             (Publication::Complete, life * CA_LIVES * 2 / 3),
         ] {
-            let mut authority = made(life);
+            let mut authority = new_authority(life);
             let first = authority.bundle();
             let mut switched = None;
             let mut now = start();
@@ -523,13 +526,13 @@ mod tests {
 
     #[test]
     fn the_lead_begins_when_clients_have_the_next_ca() {
-        let mut authority = made(HOUR);
+        let mut authority = new_authority(HOUR);
         let lead = LEAD;
         let first = authority.bundle();
-        let made = start() + HOUR * CA_LIVES * 2 / 3;
+        let issued_at = start() + HOUR * CA_LIVES * 2 / 3;
         let pending = |authority: &mut Authority, now| authority.step(now, Publication::Pending);
         while authority.next.is_none() {
-            let now = authority.due().min(made);
+            let now = authority.due().min(issued_at);
             assert_eq!(pending(&mut authority, now).1, Ok(()));
         }
         // Published a moment before the leaf is due: that leaf is the old CA's yet, and the one after it the new one's.
@@ -542,19 +545,19 @@ mod tests {
         }
         // One that was taken out of the bundle again counts anew.
         let mut next = NextCa {
-            ca: Ca::new(key().unwrap(), HOUR, made).unwrap(),
+            ca: Ca::new(key().unwrap(), HOUR, issued_at).unwrap(),
             published: None,
         };
-        next.observe(made, Publication::Complete);
-        next.observe(made + lead / 2, Publication::Pending);
-        next.observe(made + lead, Publication::Complete);
-        assert!(!next.is_ripe(made + lead, lead));
-        assert!(next.is_ripe(made + lead * 2, lead));
+        next.observe(issued_at, Publication::Complete);
+        next.observe(issued_at + lead / 2, Publication::Pending);
+        next.observe(issued_at + lead, Publication::Complete);
+        assert!(!next.is_ripe(issued_at + lead, lead));
+        assert!(next.is_ripe(issued_at + lead * 2, lead));
     }
 
     #[test]
     fn a_clock_that_is_set_forward_is_survived() {
-        let mut authority = made(HOUR);
+        let mut authority = new_authority(HOUR);
         let now = start() + HOUR * 1000;
         let changed = stepped(&mut authority, now);
         assert!(changed.leaf && changed.bundle);
@@ -566,7 +569,7 @@ mod tests {
     fn a_clock_that_is_set_back_is_survived() {
         for back in [2 * SKEW, 365 * 24 * HOUR] {
             for since_start in [Duration::ZERO, 720 * HOUR * CA_LIVES * 2 / 3] {
-                let mut authority = made(720 * HOUR);
+                let mut authority = new_authority(720 * HOUR);
                 let before = start() + since_start;
                 // At two thirds of the CA's life the next CA exists, too.
                 stepped(&mut authority, before);
@@ -582,7 +585,7 @@ mod tests {
             }
         }
         // In two steps: the leaf that the first one makes has begun at the second, and its CA has not.
-        let mut authority = made(720 * HOUR);
+        let mut authority = new_authority(720 * HOUR);
         for now in [start() + 480 * HOUR, start() - 20 * HOUR] {
             assert!(stepped(&mut authority, now).leaf);
         }
@@ -597,7 +600,7 @@ mod tests {
     #[test]
     fn an_hour_or_a_zone_is_no_matter() {
         for life in [Duration::from_secs(30), 720 * HOUR] {
-            let mut authority = made(life);
+            let mut authority = new_authority(life);
             let now = start() - 14 * HOUR;
             assert!(trusts(&authority.bundle(), authority.leaf(), "hook", now));
             assert_eq!(stepped(&mut authority, now), Changed::default());
@@ -607,7 +610,7 @@ mod tests {
     /// A CA that is older than the clock's fault goes on: clients trust it already.
     #[test]
     fn only_the_certificates_of_the_future_are_made_anew() {
-        let mut authority = made(720 * HOUR);
+        let mut authority = new_authority(720 * HOUR);
         let first = authority.bundle();
         let ahead = start() + 500 * HOUR;
         assert!(stepped(&mut authority, ahead).leaf);
@@ -637,7 +640,7 @@ mod tests {
     /// An expired CA used to stay published for as long as no other change came.
     #[test]
     fn a_bundle_that_has_changed_is_told_beside_a_failure() {
-        let mut authority = made(HOUR);
+        let mut authority = new_authority(HOUR);
         let mut published = authority.bundle();
         while authority.old.is_empty() {
             let now = authority.due();
