@@ -10,6 +10,7 @@
     reason = "a test may panic, wait and read the clock"
 )]
 
+mod homonyms;
 mod imports;
 
 use std::collections::BTreeSet;
@@ -144,6 +145,19 @@ fn sys_knows_nothing_of_other_crates_here() {
         for word in ["pintle::", "crate::log", "crate::config"] {
             assert!(!text.contains(word), "{word} in {}", path.display());
         }
+    }
+}
+
+#[test]
+fn no_two_types_of_a_crate_have_one_name() {
+    for (name, sources) in [
+        ("init", sources()),
+        ("sys", sys_sources()),
+        ("probe", probe_sources()),
+    ] {
+        let files = sources.iter().filter(|(path, _)| !is_test(path));
+        let found = homonyms::homonyms(files.map(|(_, text)| code(text)));
+        assert!(found.is_empty(), "{name}: types of one name: {found:?}");
     }
 }
 

@@ -35,7 +35,7 @@ use sys::{ChildSetup, End, Inherited, Pid, Streams};
 
 /// The purpose of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ChildKind {
     Proxy(Epoch),
     /// A `--validate` run.
     Validator,
@@ -63,7 +63,7 @@ const MAX_CHILDREN: usize = 20;
 /// The children that have not been reaped, adopted ones left out.
 #[derive(Debug, Default)]
 pub(crate) struct Children {
-    started: Vec<(Pid, Kind)>,
+    started: Vec<(Pid, ChildKind)>,
     /// Children of the program that became pintle by exec: a shell's log reader, say. They are reaped, and never signalled.
     inherited: Vec<Pid>,
 }
@@ -94,7 +94,7 @@ impl Children {
     /// What would have been the code of a shell: 127 not found, 126 not executable, 71 otherwise; and why.
     pub(crate) fn spawn(
         &mut self,
-        kind: Kind,
+        kind: ChildKind,
         launch: &Launch,
         arguments: &[OsString],
     ) -> Result<Pid, (ExitStatus, io::Error)> {
@@ -106,7 +106,7 @@ impl Children {
             raise_open_files: true,
             take_terminal: false,
         };
-        let streams = if kind == Kind::Validator {
+        let streams = if kind == ChildKind::Validator {
             // Its "configuration OK" is not for the proxy's log; what it complains of is.
             Streams::Silent
         } else {
@@ -125,7 +125,7 @@ impl Children {
     /// As for `spawn`.
     pub(crate) fn spawn_plain(
         &mut self,
-        kind: Kind,
+        kind: ChildKind,
         words: &[OsString],
     ) -> Result<Pid, (ExitStatus, io::Error)> {
         let mut words = words.iter().map(OsString::as_os_str);
@@ -138,7 +138,7 @@ impl Children {
             no_new_privs: false,
             raise_open_files: false,
             // A person who runs a command by hand types to it.
-            take_terminal: kind == Kind::Command,
+            take_terminal: kind == ChildKind::Command,
         };
         let started = sys::spawn(program, words, setup, Streams::Inherited);
         self.keep(kind, started)
@@ -165,7 +165,7 @@ impl Children {
         };
         let streams = Streams::Socket(socket.as_fd());
         self.keep(
-            Kind::Probe(serial),
+            ChildKind::Probe(serial),
             sys::spawn(program.as_os_str(), arguments, setup, streams),
         )
         .map_err(|(_, error)| error)
@@ -173,7 +173,7 @@ impl Children {
 
     fn keep(
         &mut self,
-        kind: Kind,
+        kind: ChildKind,
         started: io::Result<Pid>,
     ) -> Result<Pid, (ExitStatus, io::Error)> {
         let pid = started.map_err(|error| (ExitStatus::NotStarted(spawn_code(&error)), error))?;
@@ -186,7 +186,7 @@ impl Children {
     }
 
     /// Forgets a child that has been reaped; `None` for an adopted orphan.
-    pub(crate) fn reaped(&mut self, pid: Pid) -> Option<Kind> {
+    pub(crate) fn reaped(&mut self, pid: Pid) -> Option<ChildKind> {
         // Its number may come again.
         self.inherited.retain(|known| *known != pid);
         let at = self.started.iter().position(|(known, _)| *known == pid)?;
@@ -199,7 +199,7 @@ impl Children {
     }
 
     #[must_use]
-    pub(crate) fn pid(&self, kind: Kind) -> Option<Pid> {
+    pub(crate) fn pid(&self, kind: ChildKind) -> Option<Pid> {
         self.started
             .iter()
             .find(|(_, known)| *known == kind)
@@ -208,11 +208,11 @@ impl Children {
 
     /// A child that never was, for tests of what is told about children.
     #[cfg(test)]
-    pub(crate) fn pretend(&mut self, pid: i32, kind: Kind) {
+    pub(crate) fn pretend(&mut self, pid: i32, kind: ChildKind) {
         self.started.push((Pid::pretend(pid), kind));
     }
 
-    pub(crate) fn signal(&self, kind: Kind, signal: i32) {
+    pub(crate) fn signal(&self, kind: ChildKind, signal: i32) {
         if let Some(pid) = self.pid(kind) {
             sys::kill(pid, signal);
         }
@@ -220,12 +220,12 @@ impl Children {
 
     /// Whether somebody has stopped it.
     #[must_use]
-    pub(crate) fn is_stopped(&self, kind: Kind) -> bool {
+    pub(crate) fn is_stopped(&self, kind: ChildKind) -> bool {
         self.pid(kind).is_some_and(sys::is_stopped)
     }
 
     /// Ends a child at once, with all that it may have started (a wrapper script's Envoy, say).
-    pub(crate) fn kill(&self, kind: Kind) {
+    pub(crate) fn kill(&self, kind: ChildKind) {
         if let Some(pid) = self.pid(kind) {
             sys::kill_group(pid, sys::signal::SIGKILL);
         }
@@ -263,7 +263,7 @@ pub(crate) struct Run<'a> {
 /// Envoy's arguments, in pilot-agent's order, so that scripts that read a command line find what they know.
 #[must_use]
 pub(crate) fn arguments(launch: &Launch, run: Run<'_>) -> Vec<OsString> {
-    let mut list = Words(Vec::with_capacity(32));
+    let mut list = ArgumentList(Vec::with_capacity(32));
     let number = |value: u64| OsString::from(value.to_string());
     list.pair("-c", run.file.as_os_str());
     list.pair("--restart-epoch", &number(run.epoch.0.into()));
@@ -315,9 +315,9 @@ pub(crate) fn arguments(launch: &Launch, run: Run<'_>) -> Vec<OsString> {
 }
 
 /// Words of a command line. Not given to `extend`, which is code for each shape of what it takes: 0.5 kB.
-struct Words(Vec<OsString>);
+struct ArgumentList(Vec<OsString>);
 
-impl Words {
+impl ArgumentList {
     #[inline(never)]
     fn add(&mut self, word: &OsStr) {
         self.0.push(word.to_os_string());
@@ -341,7 +341,7 @@ const LEGACY_NAME_LENGTH: u32 = 189;
 /// The arguments for a `--validate` run of the same epoch: nothing that binds or takes over.
 #[must_use]
 pub(crate) fn validate_arguments(launch: &Launch, run: Run<'_>) -> Vec<OsString> {
-    let mut list = Words(arguments(launch, run));
+    let mut list = ArgumentList(arguments(launch, run));
     list.pair("--mode", "validate".as_ref());
     list.0
 }
@@ -355,11 +355,11 @@ mod tests {
     fn the_list_has_room_for_all_from_the_first_on() {
         let mut children = Children::default();
         children
-            .keep(Kind::Proxy(Epoch(0)), Ok(Pid::pretend(1)))
+            .keep(ChildKind::Proxy(Epoch(0)), Ok(Pid::pretend(1)))
             .unwrap();
         let room = children.started.capacity();
         for serial in 1..MAX_CHILDREN {
-            let kind = Kind::Probe(u64::try_from(serial).unwrap());
+            let kind = ChildKind::Probe(u64::try_from(serial).unwrap());
             children.keep(kind, Ok(Pid::pretend(2))).unwrap();
         }
         assert_eq!(children.started.capacity(), room);

@@ -5,7 +5,7 @@
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 
-use crate::config::Host;
+use crate::config::HostFacts;
 use crate::search;
 
 /// The CPU limit of the cgroup that the container sees as its root: v2, then v1.
@@ -16,9 +16,9 @@ const CPU_PERIOD: &str = "/sys/fs/cgroup/cpu/cpu.cfs_period_us";
 /// Looks once, and at the CPU limit when it is asked for; the rest of the agent's life believes it. The descriptor is to be
 /// closed when there is time.
 #[must_use]
-pub(crate) fn look() -> (Host, Option<OwnedFd>) {
+pub(crate) fn look() -> (HostFacts, Option<OwnedFd>) {
     let (addresses, socket) = sys::interface_addresses();
-    let host = Host {
+    let host = HostFacts {
         addresses,
         cpu_limit,
     };

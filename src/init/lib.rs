@@ -129,7 +129,7 @@ pub mod watcher;
 
 use std::ffi::OsStr;
 
-use crate::cli::{Command, ProxyArgs, Stop};
+use crate::cli::{EarlyExit, ProxyArgs, Subcommand};
 use crate::config::Config;
 use crate::environment::Environment;
 use crate::error::Refused;
@@ -143,9 +143,9 @@ pub fn main(arguments: &[&'static OsStr]) -> u8 {
     // First of all: the kernel throws away what comes for PID 1 before.
     signals::hold();
     match cli::parse(arguments) {
-        Ok(Command::Proxy(args)) => proxy(args),
-        Ok(Command::Init(args)) => init::run(&args),
-        Ok(Command::Client(args)) => {
+        Ok(Subcommand::Proxy(args)) => proxy(args),
+        Ok(Subcommand::Init(args)) => init::run(&args),
+        Ok(Subcommand::Client(args)) => {
             signals::release();
             client::run(&args)
         }
@@ -157,7 +157,7 @@ pub fn main(arguments: &[&'static OsStr]) -> u8 {
 }
 
 /// Prints what the command has to say; returns the exit code. A reader that has gone is no error.
-fn finish(stop: &Stop) -> u8 {
+fn finish(stop: &EarlyExit) -> u8 {
     if let Some(config) = &stop.log {
         // What cannot be opened is not the worst; stderr is left.
         drop(log::open(config));

@@ -63,7 +63,7 @@ pub struct LogConfig {
 
 /// A target and what became of its lines.
 #[derive(Debug)]
-struct Sink {
+struct LogSink {
     target: LogTarget,
     /// A file is opened at once; for the streams, others than the proxy can wait for the first line.
     outlet: Option<Outlet>,
@@ -78,7 +78,7 @@ struct Log {
     level: Level,
     json: bool,
     /// Empty until it is opened.
-    sinks: Vec<Sink>,
+    sinks: Vec<LogSink>,
     /// Lines that any sink has lost since the start.
     lost: u64,
 }
@@ -104,7 +104,7 @@ pub fn open(config: &LogConfig) -> Result<(), (PathBuf, io::Error)> {
     let mut sinks = Vec::with_capacity(config.targets.len());
     let mut result = Ok(());
     for target in &config.targets {
-        let mut sink = Sink::new(target.clone());
+        let mut sink = LogSink::new(target.clone());
         if let LogTarget::File(path) = target {
             match append_to(path) {
                 Ok(file) => sink.outlet = Some(file),
@@ -117,7 +117,7 @@ pub fn open(config: &LogConfig) -> Result<(), (PathBuf, io::Error)> {
         sinks.push(sink);
     }
     if sinks.is_empty() {
-        sinks.push(Sink::new(LogTarget::Stderr));
+        sinks.push(LogSink::new(LogTarget::Stderr));
     }
     LOG.with_borrow_mut(|log| {
         **log = Log {
@@ -181,7 +181,7 @@ pub fn write(level: Level, message: fmt::Arguments<'_>) {
         if let Ok(mut log) = log.try_borrow_mut()
             && log.wants(level)
         {
-            let line = Line::new(log.json, level, message);
+            let line = LogLine::new(log.json, level, message);
             log.put(line.as_bytes());
         }
     });
@@ -193,7 +193,7 @@ pub fn last_words(level: Level, message: fmt::Arguments<'_>) {
         let Ok(mut log) = log.try_borrow_mut() else {
             return;
         };
-        let line = Line::new(log.json, level, message);
+        let line = LogLine::new(log.json, level, message);
         if log.wants(level) {
             log.put(line.as_bytes());
         }
@@ -212,7 +212,7 @@ impl Log {
 
     fn put(&mut self, line: &[u8]) {
         if self.sinks.is_empty() {
-            self.sinks.push(Sink::new(LogTarget::Stdout));
+            self.sinks.push(LogSink::new(LogTarget::Stdout));
         }
         let mut whole = true;
         for sink in &mut self.sinks {
@@ -222,7 +222,7 @@ impl Log {
     }
 }
 
-impl Sink {
+impl LogSink {
     const fn new(target: LogTarget) -> Self {
         Self {
             target,
@@ -237,7 +237,7 @@ impl Sink {
         let mut taken = true;
         if self.lost > 0 {
             let lost = format_args!("{} log lines were lost: the reader is too slow", self.lost);
-            taken = self.write(Line::new(json, Level::Warn, lost).as_bytes());
+            taken = self.write(LogLine::new(json, Level::Warn, lost).as_bytes());
         }
         if taken {
             self.lost = 0;
@@ -266,14 +266,14 @@ impl Sink {
 }
 
 /// A line being made, cut at `LINE_BYTES`.
-struct Line {
+struct LogLine {
     bytes: Vec<u8>,
     json: bool,
     /// Inside the message: control characters are escaped, so that a line stays one line.
     escaping: bool,
 }
 
-impl Line {
+impl LogLine {
     fn new(json: bool, level: Level, message: fmt::Arguments<'_>) -> Self {
         let mut line = Self {
             bytes: Vec::with_capacity(160),
@@ -304,7 +304,7 @@ impl Line {
     }
 }
 
-impl fmt::Write for Line {
+impl fmt::Write for LogLine {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for character in text.chars() {
             // Room for the longest escape and the end of the line.
@@ -382,7 +382,7 @@ pub(crate) use {debug, error, info, warning};
 mod tests {
     use super::*;
 
-    fn text(line: &Line) -> &str {
+    fn text(line: &LogLine) -> &str {
         std::str::from_utf8(line.as_bytes()).unwrap()
     }
 
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_message_stays_on_one_line() {
-        let line = Line::new(false, Level::Warn, format_args!("a\nb\u{1}c"));
+        let line = LogLine::new(false, Level::Warn, format_args!("a\nb\u{1}c"));
         assert!(
             text(&line).ends_with("\twarn\ta\\nb\u{fffd}c\n"),
             "{}",
@@ -407,7 +407,7 @@ mod tests {
 
     #[test]
     fn json_lines_are_json() {
-        let line = Line::new(
+        let line = LogLine::new(
             true,
             Level::Error,
             format_args!("say \"hi\" \\ {}\n\u{0}", "é"),
@@ -421,7 +421,7 @@ mod tests {
     fn a_long_line_is_cut_and_still_ends() {
         let long = "é\"".repeat(5000);
         for json in [false, true] {
-            let line = Line::new(json, Level::Info, format_args!("{long}"));
+            let line = LogLine::new(json, Level::Info, format_args!("{long}"));
             assert!(line.as_bytes().len() <= LINE_BYTES);
             assert!(text(&line).ends_with('\n'));
             assert!(!json || serde_json::from_str::<serde_json::Value>(text(&line)).is_ok());

@@ -39,13 +39,13 @@ const WORDS: usize = 1024;
 const STACK_BYTES: usize = 32 * 1024;
 
 /// A stack of its own, for the fault may be that the other one has ended.
-struct Stack(UnsafeCell<[u8; STACK_BYTES]>);
+struct FaultStack(UnsafeCell<[u8; STACK_BYTES]>);
 
 // SAFETY: only the kernel writes to it, for the handler, and one thread has it.
-unsafe impl Sync for Stack {}
+unsafe impl Sync for FaultStack {}
 
 #[cfg_attr(seldom_apart, unsafe(link_section = ".bss.fault_stack"))]
-static STACK: Stack = Stack(UnsafeCell::new([0; STACK_BYTES]));
+static STACK: FaultStack = FaultStack(UnsafeCell::new([0; STACK_BYTES]));
 
 unsafe extern "C" {
     /// The beginning of the file, as the linker placed it.

@@ -11,6 +11,8 @@
     reason = "a test may panic, starts cargo and reads files"
 )]
 
+#[path = "../../../tests/homonyms.rs"]
+mod homonyms;
 #[path = "../../../tests/imports.rs"]
 mod imports;
 
@@ -982,44 +984,10 @@ fn files_are_short_and_say_what_they_are() {
     }
 }
 
-/// The types that a file declares, also in functions and modules within it.
-fn declared_types(text: &str) -> Vec<String> {
-    const KEYWORDS: [&str; 5] = ["struct", "enum", "union", "trait", "type"];
-    let name = |line: &str| {
-        let declaration = line.trim_start();
-        let is_indented = declaration.len() < line.len();
-        let declaration = match declaration.strip_prefix("pub") {
-            Some(rest) if rest.starts_with('(') => rest.split_once(')')?.1,
-            Some(rest) => rest,
-            None => declaration,
-        };
-        let mut tokens = declaration.trim_start().splitn(2, ' ');
-        let keyword = tokens.next()?;
-        // An indented `type` belongs to a trait.
-        let is_type = KEYWORDS.contains(&keyword) && !(is_indented && keyword == "type");
-        let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
-        let name: String = tokens
-            .next()?
-            .chars()
-            .take_while(|letter| is_part(*letter))
-            .collect();
-        (is_type && !name.is_empty()).then_some(name)
-    };
-    code(text).lines().filter_map(name).collect()
-}
-
-/// The names that two or more types of a crate have.
+/// The names that two or more types of a crate's production code have.
 fn homonyms<'a>(files: impl Iterator<Item = (&'a Path, &'a str)>) -> BTreeSet<String> {
-    let mut known = BTreeSet::new();
-    let mut twice = BTreeSet::new();
-    for (_, text) in files.filter(|(path, _)| is_library(path)) {
-        for name in declared_types(text) {
-            if !known.insert(name.clone()) {
-                twice.insert(name);
-            }
-        }
-    }
-    twice
+    let files = files.filter(|(path, _)| is_library(path));
+    homonyms::homonyms(files.map(|(_, text)| code(text)))
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::supervisor::{Call, Event, ProcessId, Reply};
 pub(crate) use call::Knowledge;
 use call::{Endpoint, Step};
 pub(crate) use ready::Ports;
-use ready::{Gathered, Scan};
+use ready::{Gathered, ListenerScan};
 
 /// Calls under way at once: one of each kind, for two epochs.
 pub(crate) const SLOTS: usize = 8;
@@ -76,7 +76,7 @@ struct Pending {
 enum Body {
     Kept(Response),
     /// However long it is.
-    Scanned(Decoder, Scan),
+    Scanned(Decoder, ListenerScan),
 }
 
 /// See the module.
@@ -187,7 +187,7 @@ impl AdminClient {
 
     fn body(&self, endpoint: Endpoint) -> Body {
         if endpoint == Endpoint::Listeners {
-            Body::Scanned(Decoder::new(), Scan::new(&self.ports))
+            Body::Scanned(Decoder::new(), ListenerScan::new(&self.ports))
         } else {
             Body::Kept(Response::new(endpoint.limit()))
         }

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use super::call::{Endpoint, Knowledge};
-use super::ready::{Gathered, Scan, take};
+use super::ready::{Gathered, ListenerScan, take};
 use super::ready::{LINE_BYTES, Ports};
 use crate::config::DrainCall;
 use crate::http::properties::answer;
@@ -58,7 +58,7 @@ fn meaning(pieces: &[&[u8]]) -> String {
 
 /// `/listeners`, as a body.
 fn missing(pieces: &[&[u8]]) -> Option<u16> {
-    let mut scan = Scan::new(&Ports {
+    let mut scan = ListenerScan::new(&Ports {
         wanted: vec![8080, 9090],
         all: true,
     });

@@ -97,7 +97,7 @@ fn stats(gathered: &mut Gathered, epoch: Epoch, body: &[u8], knowledge: &Knowled
 
 /// Reads `/listeners` as it comes: `name::address:port` in each line.
 #[derive(Debug)]
-pub(super) struct Scan {
+pub(super) struct ListenerScan {
     /// The wanted ports that have not been seen.
     missing: Vec<u16>,
     any: bool,
@@ -108,7 +108,7 @@ pub(super) struct Scan {
     seen: usize,
 }
 
-impl Scan {
+impl ListenerScan {
     pub(super) fn new(ports: &Ports) -> Self {
         Self {
             missing: ports.wanted.clone(),
@@ -240,7 +240,7 @@ mod tests {
     const LISTENERS: &[u8] = b"a-listener-of-a-rather-long-name-which-does-not-matter-for-its-port-at-all::0.0.0.0:15006\n0.0.0.0_8080::0.0.0.0:8080\n[::]_9090::[::]:9090\npipe::/tmp/x\nlast::127.0.0.1:7070";
 
     fn missing(wanted: &[u16], all: bool, cut: usize) -> Option<u16> {
-        let mut scan = Scan::new(&Ports {
+        let mut scan = ListenerScan::new(&Ports {
             wanted: wanted.to_vec(),
             all,
         });
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn listeners_without_an_end_are_not_waited_for() {
-        let mut scan = Scan::new(&Ports::default());
+        let mut scan = ListenerScan::new(&Ports::default());
         for _ in 0..LISTENERS_BYTES / 16 {
             scan.feed(b"a::127.0.0.1:1\n\n");
             assert_eq!(scan.check(), Ok(()));

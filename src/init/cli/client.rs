@@ -6,7 +6,7 @@
 use super::flags;
 use super::normalise::Normal;
 use super::typed::Typed;
-use super::{EXIT_CONFIG, Stop, Word, extra_argument, normalised};
+use super::{EXIT_CONFIG, EarlyExit, Word, extra_argument, normalised};
 use crate::url::{Url, UrlError, path};
 
 /// The arguments of a command that asks from outside.
@@ -37,7 +37,7 @@ const READY: &str = "/healthz/ready";
 const STATUS_PORT: u32 = 15_020;
 
 /// The arguments of `command`, or help.
-pub(super) fn parse(command: &str, arguments: &[Word]) -> Result<ClientArgs, Box<Stop>> {
+pub(super) fn parse(command: &str, arguments: &[Word]) -> Result<ClientArgs, Box<EarlyExit>> {
     let (task, table, path) = match command {
         "request" => (Task::Request, flags::REQUEST, ""),
         "wait" => (Task::Wait, flags::WAIT, READY),
@@ -54,11 +54,14 @@ pub(super) fn parse(command: &str, arguments: &[Word]) -> Result<ClientArgs, Box
     if task == Task::Request {
         let (Some(first), Some(second)) = (words.next(), words.next()) else {
             let what = "METHOD and PATH are needed, as in GET /stats";
-            return Err(Stop::usage(command, what));
+            return Err(EarlyExit::usage(command, what));
         };
         let is_method = |byte: u8| byte.is_ascii_alphabetic() || byte == b'-';
         if first.is_empty() || !first.bytes().all(is_method) {
-            return Err(Stop::usage(command, "METHOD is a word like GET or POST"));
+            return Err(EarlyExit::usage(
+                command,
+                "METHOD is a word like GET or POST",
+            ));
         }
         (method, path, body) = (first, second, words.next());
         port = flags.debug_port;
@@ -66,7 +69,7 @@ pub(super) fn parse(command: &str, arguments: &[Word]) -> Result<ClientArgs, Box
     extra_argument(command, words.next().as_ref())?;
     let port = u16::try_from(port).unwrap_or(u16::MAX);
     let Some(path) = self::path(path) else {
-        return Err(Stop::usage(command, "PATH has a control character"));
+        return Err(EarlyExit::usage(command, "PATH has a control character"));
     };
     // Of this machine, by any family of addresses.
     let mut url = Url::here(port, path);
@@ -94,12 +97,15 @@ pub(super) fn parse(command: &str, arguments: &[Word]) -> Result<ClientArgs, Box
 }
 
 /// The words, those after `--` among them: a body may begin with a dash.
-fn words(command: &str, normal: &mut Normal) -> Result<Vec<&'static str>, Box<Stop>> {
+fn words(command: &str, normal: &mut Normal) -> Result<Vec<&'static str>, Box<EarlyExit>> {
     let mut words = std::mem::take(&mut normal.words);
     for word in &normal.rest {
         let Some(word) = word.to_str() else {
             let shown = word.to_string_lossy();
-            return Err(Stop::usage(command, &[&shown, " is not UTF-8"].concat()));
+            return Err(EarlyExit::usage(
+                command,
+                &[&shown, " is not UTF-8"].concat(),
+            ));
         };
         words.push(word);
     }
@@ -115,9 +121,9 @@ const fn why(error: UrlError) -> &'static str {
     }
 }
 
-fn bad(url: &str, cause: &str) -> Box<Stop> {
+fn bad(url: &str, cause: &str) -> Box<EarlyExit> {
     let parts = ["pintle: cannot use --url \"", url, "\": ", cause, "\n"];
-    Stop::failed(EXIT_CONFIG, parts.concat())
+    EarlyExit::failed(EXIT_CONFIG, parts.concat())
 }
 
 /// The help of one of the commands.
@@ -204,7 +210,7 @@ stop the proxy and the agent at once, without a drain";
 mod tests {
     use super::*;
 
-    fn run(words: &[&str]) -> Result<ClientArgs, Box<Stop>> {
+    fn run(words: &[&str]) -> Result<ClientArgs, Box<EarlyExit>> {
         let (command, rest) = words.split_first().unwrap();
         parse(command, &super::super::words(rest))
     }

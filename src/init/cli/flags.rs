@@ -9,7 +9,7 @@
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: FlagKind,
     /// As it would be typed; "" means none.
     pub default: &'static str,
     /// The variable that stands in for the flag; "" where there is none.
@@ -18,7 +18,7 @@ pub struct Flag {
 
 /// The form of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FlagKind {
     /// True or false; the value only after `=`.
     Bool,
     /// One text; the last one wins.
@@ -41,7 +41,7 @@ pub enum Kind {
     GoneBool,
 }
 
-impl Kind {
+impl FlagKind {
     /// By its letter in a table.
     const fn of(letter: u8) -> Self {
         match letter {
@@ -211,7 +211,7 @@ impl Table {
         let variable_at = default_at + usize::from(line.default) + 1;
         Flag {
             name: self.part(begin, line.name),
-            kind: Kind::of(line.kind),
+            kind: FlagKind::of(line.kind),
             default: self.part(default_at, line.default),
             variable: self.part(variable_at, line.variable),
         }
@@ -370,7 +370,12 @@ mod tests {
                 let part = |at: usize| parts.get(at).copied().unwrap_or_default();
                 assert_eq!(
                     (flag.name, flag.kind, flag.default, flag.variable),
-                    (parts[0], Kind::of(parts[1].as_bytes()[0]), part(2), part(3))
+                    (
+                        parts[0],
+                        FlagKind::of(parts[1].as_bytes()[0]),
+                        part(2),
+                        part(3)
+                    )
                 );
             }
             for wrong in ["", " ", "ip t", "i", "url t", "\n", "ip\n"] {

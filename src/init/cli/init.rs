@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 use super::flags::INIT;
 use super::typed::Typed;
-use super::{Stop, Word, normalised};
+use super::{EarlyExit, Word, normalised};
 
 /// The arguments of `init`.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct InitArgs {
 }
 
 /// Parses the arguments; asked for help, it stops.
-pub(super) fn parse(arguments: &[Word]) -> Result<InitArgs, Box<Stop>> {
+pub(super) fn parse(arguments: &[Word]) -> Result<InitArgs, Box<EarlyExit>> {
     // The first word that is no flag begins the command; it may be any bytes.
     let is_flag = |word: &&Word| {
         word.to_str()
@@ -35,7 +35,7 @@ pub(super) fn parse(arguments: &[Word]) -> Result<InitArgs, Box<Stop>> {
     }
     let normal = normalised("init", INIT, flags)?;
     if command.is_empty() {
-        return Err(Stop::usage(
+        return Err(EarlyExit::usage(
             "init",
             "a command is missing, as in pintle init -- CMD ARGS",
         ));

@@ -1,4 +1,4 @@
-//! The command line: from the argument list to a `Command`, or to a `Stop` with the text to print and the exit code.
+//! The command line: from the argument list to a `Subcommand`, or to a `EarlyExit` with the text to print and the exit code.
 //!
 //! `normalise` brings every spelling of pilot-agent's to one. Values stay text; `config` says what they mean. Called by another name (`pilot-agent`) nothing changes.
 
@@ -41,7 +41,7 @@ pub type Word = &'static OsStr;
 
 /// A command to carry out.
 #[derive(Debug)]
-pub enum Command {
+pub enum Subcommand {
     /// `proxy`, or `run` when there is a command in it.
     Proxy(Box<ProxyArgs>),
     Init(InitArgs),
@@ -50,7 +50,7 @@ pub enum Command {
 
 /// Nothing more to do: what to print, and the exit code.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Stop {
+pub struct EarlyExit {
     pub code: u8,
     pub stdout: String,
     pub stderr: String,
@@ -58,7 +58,7 @@ pub struct Stop {
     pub log: Option<LogConfig>,
 }
 
-impl Stop {
+impl EarlyExit {
     fn done(stdout: String) -> Box<Self> {
         Box::new(Self {
             code: 0,
@@ -92,20 +92,20 @@ impl Stop {
 /// Help and version, which are done with code 0, and whatever cannot be understood.
 // Not inlined: the caller's frame must not hold its locals.
 #[inline(never)]
-pub fn parse(arguments: &[Word]) -> Result<Command, Box<Stop>> {
+pub fn parse(arguments: &[Word]) -> Result<Subcommand, Box<EarlyExit>> {
     let Some((command, rest)) = arguments.get(1..).and_then(<[Word]>::split_first) else {
-        return Err(Stop::usage("", "a command is missing"));
+        return Err(EarlyExit::usage("", "a command is missing"));
     };
     match command.to_str() {
         Some(name @ ("proxy" | "run")) => {
             let args = proxy(name, rest).map_err(|stop| logged(stop, rest));
-            args.map(|args| Command::Proxy(Box::new(args)))
+            args.map(|args| Subcommand::Proxy(Box::new(args)))
         }
-        Some("init") => init::parse(rest).map(Command::Init),
+        Some("init") => init::parse(rest).map(Subcommand::Init),
         Some(name @ ("request" | "wait" | "probe" | "status" | "drain" | "quit")) => {
-            client::parse(name, rest).map(Command::Client)
+            client::parse(name, rest).map(Subcommand::Client)
         }
-        Some("version") => Err(version(rest).map_or_else(|stop| stop, Stop::done)),
+        Some("version") => Err(version(rest).map_or_else(|stop| stop, EarlyExit::done)),
         Some("help" | "--help" | "--help=true" | "-h") => Err(help(rest)),
         Some("--version" | "-V") => parse(&["".as_ref(), "version".as_ref()]),
         Some(_) | None => {
@@ -119,13 +119,13 @@ pub fn parse(arguments: &[Word]) -> Result<Command, Box<Stop>> {
                 what.push_str(near);
                 what.push('?');
             }
-            Err(Stop::usage("", &what))
+            Err(EarlyExit::usage("", &what))
         }
     }
 }
 
 /// `name` is `proxy` or `run`, which differ in what follows `--`.
-fn proxy(name: &str, arguments: &[Word]) -> Result<ProxyArgs, Box<Stop>> {
+fn proxy(name: &str, arguments: &[Word]) -> Result<ProxyArgs, Box<EarlyExit>> {
     let normal = normalised(name, flags::PROXY, arguments)?;
     let mut words = normal.words.into_iter();
     let role = match words.next() {
@@ -134,7 +134,7 @@ fn proxy(name: &str, arguments: &[Word]) -> Result<ProxyArgs, Box<Stop>> {
         Some("ingress") => Role::Ingress,
         Some(other) => {
             let what = ["unknown role ", other, ": sidecar, router or ingress"];
-            return Err(Stop::usage(name, &what.concat()));
+            return Err(EarlyExit::usage(name, &what.concat()));
         }
     };
     extra_argument(name, words.next().as_ref())?;
@@ -146,14 +146,14 @@ fn proxy(name: &str, arguments: &[Word]) -> Result<ProxyArgs, Box<Stop>> {
     Ok(ProxyArgs {
         role,
         flags: ProxyFlags(normal.flags),
-        extra: extra.map_err(|what| Stop::usage(name, &what))?,
-        command: command.map_err(|what| Stop::usage(name, what))?,
+        extra: extra.map_err(|what| EarlyExit::usage(name, &what))?,
+        command: command.map_err(|what| EarlyExit::usage(name, what))?,
         warnings: normal.warnings,
     })
 }
 
 /// Moves a fault into the log: in a pod's log and its termination message, it is one line.
-fn logged(mut stop: Box<Stop>, arguments: &[Word]) -> Box<Stop> {
+fn logged(mut stop: Box<EarlyExit>, arguments: &[Word]) -> Box<EarlyExit> {
     if stop.code != 0 {
         let what = stop.stderr.trim_end();
         let what = what.strip_prefix("pintle: ").unwrap_or(what);
@@ -169,36 +169,39 @@ fn logged(mut stop: Box<Stop>, arguments: &[Word]) -> Box<Stop> {
     stop
 }
 
-fn version(arguments: &[Word]) -> Result<String, Box<Stop>> {
+fn version(arguments: &[Word]) -> Result<String, Box<EarlyExit>> {
     const NAME: &str = "version";
     let normal = normalised(NAME, flags::VERSION, arguments)?;
     if !normal.rest.is_empty() {
-        return Err(Stop::usage(NAME, "extra argument after --"));
+        return Err(EarlyExit::usage(NAME, "extra argument after --"));
     }
     extra_argument(NAME, normal.words.first())?;
     let typed = Typed::of(&normal)?;
     version::render(typed.short, typed.output.as_deref().unwrap_or_default())
-        .map_err(|what| Stop::failed(EXIT_CONFIG, what))
+        .map_err(|what| EarlyExit::failed(EXIT_CONFIG, what))
 }
 
 /// There is no word too many.
-fn extra_argument(command: &str, extra: Option<&&str>) -> Result<(), Box<Stop>> {
+fn extra_argument(command: &str, extra: Option<&&str>) -> Result<(), Box<EarlyExit>> {
     match extra {
-        Some(extra) => Err(Stop::usage(command, &["extra argument ", extra].concat())),
+        Some(extra) => Err(EarlyExit::usage(
+            command,
+            &["extra argument ", extra].concat(),
+        )),
         None => Ok(()),
     }
 }
 
-fn help(arguments: &[Word]) -> Box<Stop> {
+fn help(arguments: &[Word]) -> Box<EarlyExit> {
     match arguments.first().map(|name| name.to_string_lossy()) {
         None => help_of(""),
         Some(name) if commands().any(|command| command == name) => help_of(&name),
-        Some(name) => Stop::usage("", &["unknown command ", &name].concat()),
+        Some(name) => EarlyExit::usage("", &["unknown command ", &name].concat()),
     }
 }
 
-fn help_of(command: &str) -> Box<Stop> {
-    Stop::done(match command {
+fn help_of(command: &str) -> Box<EarlyExit> {
+    EarlyExit::done(match command {
         "proxy" => proxy::help(),
         "run" => run::help(),
         "init" => init::help(),
@@ -209,12 +212,16 @@ fn help_of(command: &str) -> Box<Stop> {
 }
 
 /// Help, where that is asked for, is an error here.
-fn normalised(command: &str, table: flags::Table, arguments: &[Word]) -> Result<Normal, Box<Stop>> {
+fn normalised(
+    command: &str,
+    table: flags::Table,
+    arguments: &[Word],
+) -> Result<Normal, Box<EarlyExit>> {
     match normalise::normalise(table, arguments) {
         Ok(normal) if normal.help => Err(help_of(command)),
         Ok(normal) => Ok(normal),
-        Err(Refusal::Usage(what)) => Err(Stop::usage(command, &what)),
-        Err(Refusal::Value(what)) => Err(Stop::failed(
+        Err(Refusal::Usage(what)) => Err(EarlyExit::usage(command, &what)),
+        Err(Refusal::Value(what)) => Err(EarlyExit::failed(
             EXIT_CONFIG,
             ["pintle: ", &what, "\n"].concat(),
         )),
@@ -258,7 +265,7 @@ pub(crate) fn words<T: AsRef<OsStr>>(words: impl IntoIterator<Item = T>) -> Vec<
 mod tests {
     use super::*;
 
-    fn run(line: &str) -> Result<Command, Box<Stop>> {
+    fn run(line: &str) -> Result<Subcommand, Box<EarlyExit>> {
         parse(&words(line.split_whitespace()))
     }
 

@@ -4,7 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::flags::{Flag, Kind, Table};
+use super::flags::{Flag, FlagKind, Table};
 use super::{Word, nearest};
 use crate::values;
 
@@ -130,7 +130,7 @@ impl Normal {
 
     fn add(&mut self, flag: Flag, value: &'static str) -> Result<(), Refusal> {
         match flag.kind {
-            Kind::List => {
+            FlagKind::List => {
                 for item in value.split(',').map(str::trim) {
                     if !item.is_empty() {
                         self.flags.push((flag.name, item));
@@ -140,15 +140,15 @@ impl Normal {
                     }
                 }
             }
-            Kind::Repeated => self.flags.push((flag.name, value)),
-            Kind::Legacy | Kind::LegacyBool => {
+            FlagKind::Repeated => self.flags.push((flag.name, value)),
+            FlagKind::Legacy | FlagKind::LegacyBool => {
                 let warning = ["--", flag.name, " is accepted and means nothing here"].concat();
                 if !self.warnings.contains(&warning) {
                     self.warnings.push(warning);
                 }
             }
-            Kind::Gone | Kind::GoneBool => {
-                let asks = if flag.kind == Kind::Gone {
+            FlagKind::Gone | FlagKind::GoneBool => {
+                let asks = if flag.kind == FlagKind::Gone {
                     !value.is_empty()
                 } else {
                     switch(flag.name, value)?
@@ -159,7 +159,7 @@ impl Normal {
                     return Err(Refusal::Value(gone.concat()));
                 }
             }
-            Kind::Bool | Kind::Text | Kind::Number | Kind::Duration => {
+            FlagKind::Bool | FlagKind::Text | FlagKind::Number | FlagKind::Duration => {
                 self.replace(flag.name, value);
             }
         }

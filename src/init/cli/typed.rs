@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use argh::FromArgs;
 
 use super::normalise::Normal;
-use super::{EXIT_CONFIG, Stop};
+use super::{EXIT_CONFIG, EarlyExit};
 use crate::values;
 
 /// The flags of all of them, with their defaults; `flags` says which command has which.
@@ -55,7 +55,7 @@ pub(crate) struct Typed {
 }
 
 impl Typed {
-    pub(super) fn of(normal: &Normal) -> Result<Self, Box<Stop>> {
+    pub(super) fn of(normal: &Normal) -> Result<Self, Box<EarlyExit>> {
         let mut words = Vec::new();
         for (name, value) in &normal.flags {
             // The few that there are may stay: most of the commands end soon.
@@ -65,7 +65,7 @@ impl Typed {
         Self::from_args(&[], &words).map_err(|exit| {
             let what = exit.output.strip_prefix("Error parsing option ");
             let what = ["pintle: cannot use ", what.unwrap_or(&exit.output)];
-            Stop::failed(EXIT_CONFIG, what.concat())
+            EarlyExit::failed(EXIT_CONFIG, what.concat())
         })
     }
 }

@@ -10,8 +10,8 @@ use super::identity::Identity;
 use super::layers::{Layer, Layers, TICK};
 use super::source::{self, Documents};
 use super::{
-    Config, ConfigError, DrainCall, Host, IpVersion, Launch, companion, policy, probers, scrape,
-    variables, watched,
+    Config, ConfigError, DrainCall, HostFacts, IpVersion, Launch, companion, policy, probers,
+    scrape, variables, watched,
 };
 use crate::bootstrap::Source;
 use crate::cli::{ProxyArgs, skips_parent_stats};
@@ -31,7 +31,7 @@ impl Config {
     pub fn new(
         args: &ProxyArgs,
         environment: Environment,
-        host: &Host,
+        host: &HostFacts,
     ) -> Result<Self, ConfigError> {
         let layers = Layers::new(args, environment);
         let mut warnings = args.warnings.clone();
@@ -149,7 +149,7 @@ fn status(layers: &Layers<'_>, admin: SocketAddr) -> Option<SocketAddr> {
 fn launch(
     layers: &Layers<'_>,
     identity: &Identity,
-    host: &Host,
+    host: &HostFacts,
     warnings: &mut Vec<String>,
 ) -> Launch {
     let (drain_time, parent_shutdown_time) = hand_over(layers);
@@ -234,7 +234,7 @@ fn ip_version(layers: &Layers<'_>, identity: &Identity) -> Option<IpVersion> {
 }
 
 /// 0 is the default: what the pod or the cgroup grants.
-fn concurrency(layers: &Layers<'_>, host: &Host, warnings: &mut Vec<String>) -> Option<u32> {
+fn concurrency(layers: &Layers<'_>, host: &HostFacts, warnings: &mut Vec<String>) -> Option<u32> {
     const VARIABLE: &str = "ISTIO_CPU_LIMIT";
     /// More threads than any machine has; Envoy would try to start them all.
     const MAX_THREADS: i64 = 65535;

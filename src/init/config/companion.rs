@@ -21,14 +21,14 @@ const BYTES: usize = 4096;
 
 /// A further process beside the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Companion {
+pub struct CompanionCommand {
     /// The program and its arguments; at least one, and the first is not empty.
     pub words: Vec<OsString>,
     /// As it was typed.
     pub text: String,
 }
 
-pub(super) fn companions(layers: &Layers<'_>) -> Vec<Companion> {
+pub(super) fn companions(layers: &Layers<'_>) -> Vec<CompanionCommand> {
     let wrong = |text, cause| layers.refuse(ConfigError::value("--companion", text, cause));
     let mut companions = Vec::new();
     if let Some(one_too_many) = layers.args.flags.list("companion").nth(COMPANIONS) {
@@ -37,7 +37,7 @@ pub(super) fn companions(layers: &Layers<'_>) -> Vec<Companion> {
     }
     for text in layers.args.flags.list("companion") {
         match split(text) {
-            Ok(words) => companions.push(Companion {
+            Ok(words) => companions.push(CompanionCommand {
                 words: words.into_iter().map(OsString::from).collect(),
                 text: text.to_owned(),
             }),

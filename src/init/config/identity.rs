@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::Host;
+use super::HostFacts;
 use super::layers::Layers;
 use crate::values::HostPort;
 
@@ -21,7 +21,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    pub(super) fn new(layers: &Layers<'_>, host: &Host) -> Self {
+    pub(super) fn new(layers: &Layers<'_>, host: &HostFacts) -> Self {
         let ips = ips(layers, host);
         let ip = first(&ips).to_string();
         let registry = layers.text("serviceregistry");
@@ -88,7 +88,7 @@ impl Identity {
 }
 
 /// `--ip` or `INSTANCE_IP`, then the host's.
-fn ips(layers: &Layers<'_>, host: &Host) -> Vec<IpAddr> {
+fn ips(layers: &Layers<'_>, host: &HostFacts) -> Vec<IpAddr> {
     let mut ips = Vec::with_capacity(host.addresses.len() + 1);
     if layers.some("ip").is_some() {
         ips.push(layers.address("ip"));

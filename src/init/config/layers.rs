@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::ConfigError;
 use super::proxy_config::ProxyConfig;
 use crate::cli::ProxyArgs;
-use crate::cli::flags::{Flag, Kind, PROXY};
+use crate::cli::flags::{Flag, FlagKind, PROXY};
 use crate::environment::Environment;
 use crate::values::{self, duration};
 
@@ -129,7 +129,7 @@ impl<'a> Layers<'a> {
         debug_assert!(flag.is_some(), "{name} is a flag");
         let nothing = Flag {
             name,
-            kind: Kind::Text,
+            kind: FlagKind::Text,
             default: "",
             variable: "",
         };

@@ -1,7 +1,7 @@
 //! The settings of `pintle proxy` and `pintle run`, checked: paths, durations and limits that later code need not doubt.
 //!
 //! `Config` is made once, from defaults, `PROXY_CONFIG`, the environment and the flags (in that order), and never
-//! changes. Nothing here reads a file or a clock, but for `Host`'s CPU limit, which is asked for where nobody has said
+//! changes. Nothing here reads a file or a clock, but for `HostFacts`'s CPU limit, which is asked for where nobody has said
 //! one.
 
 #![forbid(unsafe_code)]
@@ -30,7 +30,7 @@ use crate::log::LogConfig;
 use crate::supervisor::Policy;
 use crate::values::{BaseId, Role, User};
 
-pub use self::companion::Companion;
+pub use self::companion::CompanionCommand;
 pub use self::error::ConfigError;
 pub use self::probers::{HttpProbe, ProbeAction, Prober};
 pub use self::scrape::ScrapeTarget;
@@ -47,7 +47,7 @@ pub struct Config {
     /// The command line of a proxy process.
     pub launch: Launch,
     /// `--companion`, in the order of the flags; `policy` knows how many.
-    pub companions: Vec<Companion>,
+    pub companions: Vec<CompanionCommand>,
     /// The command of `pintle run` and its arguments; empty for `pintle proxy`.
     pub command: Vec<OsString>,
     /// The files that count as configuration.
@@ -143,14 +143,14 @@ pub struct DrainCall {
 
 /// The facts about the machine that the start found out; read once, in the shell, or where one is asked for.
 #[derive(Clone, Debug)]
-pub struct Host {
+pub struct HostFacts {
     /// Addresses of interfaces that are up; loopback's only where there is no other.
     pub addresses: Vec<IpAddr>,
     /// Reads the CPUs that the cgroup grants, rounded up; not called where `--concurrency` is given.
     pub cpu_limit: fn() -> Option<u32>,
 }
 
-impl Default for Host {
+impl Default for HostFacts {
     fn default() -> Self {
         Self {
             addresses: Vec::new(),

@@ -13,7 +13,7 @@ use super::watched::Certificates;
 use super::{ConfigError, IpVersion, Launch, Metrics, variables};
 use crate::bootstrap::node::{self, NodeDescription, NodeInputs};
 use crate::bootstrap::{ControlPlaneTls, Generated, NODE_METADATA, Source, Template, Tracing};
-use crate::cli::flags::{Kind, PROXY};
+use crate::cli::flags::{FlagKind, PROXY};
 use crate::json::{self, Map, Value};
 use crate::search;
 use crate::values::{self, BaseId, HostPort, duration};
@@ -236,20 +236,24 @@ impl Basis<'_> {
         })
     }
 
-    fn as_given(&self, name: &'static str, kind: Kind) -> Value {
+    fn as_given(&self, name: &'static str, kind: FlagKind) -> Value {
         let list: Vec<&str> = self.layers.args.flags.list(name).collect();
         let given = self.layers.given(name);
         match kind {
-            Kind::List | Kind::Repeated if !list.is_empty() => list.join(",").into(),
-            Kind::Bool => self.layers.switch(name).into(),
-            Kind::Number => match given.text.parse::<i64>() {
+            FlagKind::List | FlagKind::Repeated if !list.is_empty() => list.join(",").into(),
+            FlagKind::Bool => self.layers.switch(name).into(),
+            FlagKind::Number => match given.text.parse::<i64>() {
                 Ok(number) => number.into(),
                 Err(_) => given.text.into(),
             },
             // As Envoy reads them.
-            Kind::Duration => duration::proto(self.layers.duration(name, Duration::ZERO)).into(),
-            Kind::List | Kind::Repeated | Kind::Text => given.text.into(),
-            Kind::Legacy | Kind::LegacyBool | Kind::Gone | Kind::GoneBool => Value::Null,
+            FlagKind::Duration => {
+                duration::proto(self.layers.duration(name, Duration::ZERO)).into()
+            }
+            FlagKind::List | FlagKind::Repeated | FlagKind::Text => given.text.into(),
+            FlagKind::Legacy | FlagKind::LegacyBool | FlagKind::Gone | FlagKind::GoneBool => {
+                Value::Null
+            }
         }
     }
 }

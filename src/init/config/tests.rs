@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bootstrap::{self, Generated, Tracing};
-use crate::cli::{self, Command};
+use crate::cli::{self, Subcommand};
 use crate::environment::Environment;
 use crate::json::Value;
 use crate::log::{Level, LogTarget};
@@ -13,10 +13,10 @@ fn words(line: &str) -> Vec<cli::Word> {
     cli::words(words.map(|word| if word == "''" { "" } else { word }))
 }
 
-fn configured(line: &str, variables: &[(&str, &str)], host: &Host) -> Result<Config, String> {
+fn configured(line: &str, variables: &[(&str, &str)], host: &HostFacts) -> Result<Config, String> {
     let mut arguments = words("pintle proxy");
     arguments.extend(words(line));
-    let Ok(Command::Proxy(args)) = cli::parse(&arguments) else {
+    let Ok(Subcommand::Proxy(args)) = cli::parse(&arguments) else {
         return Err(format!("usage: {line}"));
     };
     let environment = environment(variables);
@@ -33,11 +33,11 @@ fn environment(variables: &[(&str, &str)]) -> Environment {
 }
 
 fn config(line: &str, variables: &[(&str, &str)]) -> Config {
-    configured(line, variables, &Host::default()).unwrap()
+    configured(line, variables, &HostFacts::default()).unwrap()
 }
 
 fn refused(line: &str, variables: &[(&str, &str)]) -> String {
-    configured(line, variables, &Host::default()).unwrap_err()
+    configured(line, variables, &HostFacts::default()).unwrap_err()
 }
 
 fn generated(config: &Config) -> &Generated {
@@ -511,9 +511,9 @@ fn doubtful_variables_only_warn() {
 
 #[test]
 fn concurrency_comes_from_the_limit() {
-    let host = Host {
+    let host = HostFacts {
         cpu_limit: || Some(4),
-        ..Host::default()
+        ..HostFacts::default()
     };
     type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], u32);
     let table: [Row<'_>; 4] = [
@@ -530,9 +530,9 @@ fn concurrency_comes_from_the_limit() {
 
 #[test]
 fn a_host_that_has_only_a_loopback() {
-    let host = |address: &str| Host {
+    let host = |address: &str| HostFacts {
         addresses: vec![address.parse().unwrap()],
-        ..Host::default()
+        ..HostFacts::default()
     };
     let six = configured("", &[], &host("::1")).unwrap();
     assert_eq!(six.admin, "[::1]:15000".parse().unwrap());
@@ -546,9 +546,9 @@ fn a_host_that_has_only_a_loopback() {
 
 #[test]
 fn a_host_without_ipv4() {
-    let host = Host {
+    let host = HostFacts {
         addresses: vec!["fd00::1".parse().unwrap()],
-        ..Host::default()
+        ..HostFacts::default()
     };
     let config = configured("", &[], &host).unwrap();
     assert_eq!(config.admin, "[::1]:15000".parse().unwrap());
@@ -816,10 +816,10 @@ fn without_a_status_port_what_stands_on_it_is_said() {
     assert_eq!(config("", &[(set[0].0, "{}")]).warnings, [""; 0]);
     // A command waits for the ports.
     let arguments = words("pintle run --applicationPorts 80 -- true");
-    let Ok(Command::Proxy(args)) = cli::parse(&arguments) else {
+    let Ok(Subcommand::Proxy(args)) = cli::parse(&arguments) else {
         panic!("usage");
     };
-    let run = Config::new(&args, environment(&[]), &Host::default()).unwrap();
+    let run = Config::new(&args, environment(&[]), &HostFacts::default()).unwrap();
     assert_eq!(run.warnings, [""; 0]);
 }
 
@@ -832,9 +832,9 @@ proptest::proptest! {
     ) {
         let flag = cli::flags::PROXY.flags().nth(flag).unwrap().name;
         let line = ["pintle", "proxy", &format!("--{flag}={value}")];
-        if let Ok(Command::Proxy(args)) = cli::parse(&cli::words(line)) {
+        if let Ok(Subcommand::Proxy(args)) = cli::parse(&cli::words(line)) {
             let set = environment(&[("PROXY_CONFIG", &proxy_config), ("POD_NAME", &value)]);
-            drop(Config::new(&args, set, &Host::default()));
+            drop(Config::new(&args, set, &HostFacts::default()));
         }
     }
 }
@@ -907,11 +907,11 @@ fn pilot_identity_is_the_name_that_the_control_plane_must_have() {
 
 #[test]
 fn addresses_of_one_link_are_nobodys() {
-    let host = Host {
+    let host = HostFacts {
         addresses: ["fe80::1", "10.0.0.7", "169.254.1.1", "fd00::7", "febf::1"]
             .map(|address| address.parse().unwrap())
             .to_vec(),
-        ..Host::default()
+        ..HostFacts::default()
     };
     let of = |line: &str| {
         let config = configured(line, &[], &host).unwrap();
@@ -1122,9 +1122,9 @@ fn ads_is_by_delta_where_the_variable_says_so() {
 #[test]
 fn the_pods_address_is_one_of_the_hosts() {
     let pod = |line: &str, address: &str| {
-        let host = Host {
+        let host = HostFacts {
             addresses: vec![address.parse().unwrap()],
-            ..Host::default()
+            ..HostFacts::default()
         };
         configured(line, &[], &host).unwrap().pod
     };

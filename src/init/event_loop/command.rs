@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::EventLoop;
-use crate::children::Kind;
+use crate::children::ChildKind;
 use crate::log;
 use crate::supervisor::{Event, ExitStatus};
 use sys::{Pid, signal};
@@ -21,7 +21,7 @@ impl EventLoop {
         let words = &self.config.command;
         // Its arguments may hold what no log should.
         let program = words.first().map(|word| word.display());
-        match self.children.spawn_plain(Kind::Command, words) {
+        match self.children.spawn_plain(ChildKind::Command, words) {
             Ok(pid) => {
                 if let Some(program) = program {
                     log::info!("command started: pid {}, {program}", pid.number());
@@ -38,7 +38,7 @@ impl EventLoop {
 
     pub(super) fn signal_command(&self, number: u8) {
         log::debug!("signal {number} to the command");
-        self.children.signal(Kind::Command, number.into());
+        self.children.signal(ChildKind::Command, number.into());
     }
 
     /// The command has been reaped. What it leaves in its process group would outlive the agent.

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::EventLoop;
-use crate::children::Kind;
+use crate::children::ChildKind;
 use crate::log;
 use crate::supervisor::{ChildSignal, CompanionId, Event, ExitStatus};
 use sys::{Pid, signal};
@@ -17,7 +17,7 @@ impl EventLoop {
         };
         match self
             .children
-            .spawn_plain(Kind::Companion(id), &companion.words)
+            .spawn_plain(ChildKind::Companion(id), &companion.words)
         {
             Ok(pid) => log::info!("{id} started: pid {}, {}", pid.number(), companion.text),
             Err((how, error)) => {
@@ -29,7 +29,7 @@ impl EventLoop {
     }
 
     pub(super) fn signal_companion(&self, id: CompanionId, what: ChildSignal) {
-        let kind = Kind::Companion(id);
+        let kind = ChildKind::Companion(id);
         match what {
             ChildSignal::Term => self.children.signal(kind, signal::SIGTERM),
             ChildSignal::Kill => self.children.kill(kind),

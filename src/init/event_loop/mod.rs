@@ -32,7 +32,7 @@ use mio::{Events, Poll, Token};
 use crate::admin::{self, AdminClient};
 use crate::adopted::Adopted;
 use crate::bootstrap::{self, Override, Source};
-use crate::children::{Children, Kind};
+use crate::children::{ChildKind, Children};
 use crate::clock;
 use crate::config::Config;
 use crate::counters::Counters;
@@ -359,20 +359,24 @@ impl EventLoop {
                 Action::Hash(cause) => self.hash(cause),
                 Action::Spawn { epoch, reason } => self.spawn(epoch, reason),
                 Action::Validate(epoch) => self.validate(epoch),
-                Action::KillValidator => self.children.kill(Kind::Validator),
+                Action::KillValidator => self.children.kill(ChildKind::Validator),
                 Action::Signal(epoch, ChildSignal::Term) => {
-                    self.children.signal(Kind::Proxy(epoch), signal::SIGTERM);
+                    self.children
+                        .signal(ChildKind::Proxy(epoch), signal::SIGTERM);
                 }
                 Action::Signal(epoch, ChildSignal::Reopen) => {
-                    self.children.signal(Kind::Proxy(epoch), signal::SIGUSR1);
+                    self.children
+                        .signal(ChildKind::Proxy(epoch), signal::SIGUSR1);
                 }
-                Action::Signal(epoch, ChildSignal::Kill) => self.children.kill(Kind::Proxy(epoch)),
+                Action::Signal(epoch, ChildSignal::Kill) => {
+                    self.children.kill(ChildKind::Proxy(epoch));
+                }
                 Action::SpawnCompanion(id) => self.spawn_companion(id),
                 Action::SignalCompanion(id, what) => self.signal_companion(id, what),
                 Action::CheckReady => self.check_ready(),
                 Action::SpawnCommand => self.spawn_command(),
                 Action::SignalCommand(number) => self.signal_command(number),
-                Action::KillCommand => self.children.kill(Kind::Command),
+                Action::KillCommand => self.children.kill(ChildKind::Command),
                 Action::IgnoreSignal(number) => self.ignore_signal(number),
                 Action::CallAdmin(epoch, call @ (Call::Memory | Call::Stopped)) => {
                     self.look_at(epoch, call);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{EventLoop, STAND_IN};
 use crate::bootstrap::{self, BootstrapError, Override, Source};
-use crate::children::{self, Kind, Run};
+use crate::children::{self, ChildKind, Run};
 use crate::config::{Config, Launch};
 use crate::error::{Refused, StartError};
 use crate::hot_restart::{Holder, HotRestart};
@@ -43,7 +43,9 @@ impl EventLoop {
             config_yaml: yaml.as_deref(),
         };
         let arguments = children::arguments(launch, run);
-        let spawned = self.children.spawn(Kind::Proxy(epoch), launch, &arguments);
+        let spawned = self
+            .children
+            .spawn(ChildKind::Proxy(epoch), launch, &arguments);
         if self.starting.is_some() {
             // Not before the proxy has been started.
             timeline::introduce(self.config);
@@ -197,7 +199,7 @@ impl EventLoop {
             };
             let arguments = children::validate_arguments(launch, run);
             self.children
-                .spawn(Kind::Validator, launch, &arguments)
+                .spawn(ChildKind::Validator, launch, &arguments)
                 .map_err(|(how, error)| {
                     log::error!("cannot start {}: {error}", launch.binary.display());
                     how
@@ -261,7 +263,7 @@ impl EventLoop {
     /// Looks at Envoy's shared memory for the epoch that was started last, or at /proc for its parent.
     pub(super) fn look_at(&mut self, epoch: Epoch, call: Call) {
         let reply = if call == Call::Stopped {
-            if self.children.is_stopped(Kind::Proxy(epoch)) {
+            if self.children.is_stopped(ChildKind::Proxy(epoch)) {
                 Reply::Stopped
             } else {
                 Reply::Failed

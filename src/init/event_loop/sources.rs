@@ -10,7 +10,7 @@ use super::{
     ENDS, EventLoop, FIRST_ADMIN, FIRST_CLIENT, LAST_ADMIN, LAST_CLIENT, SIGNALS, STAND_IN, STATUS,
     WATCHER,
 };
-use crate::children::{self, Kind};
+use crate::children::{self, ChildKind};
 use crate::host;
 use crate::log;
 use crate::store::Of;
@@ -128,7 +128,7 @@ impl EventLoop {
             let kind = self.children.reaped(pid);
             let how = self.cause(kind, how);
             match kind {
-                Some(Kind::Proxy(epoch)) => {
+                Some(ChildKind::Proxy(epoch)) => {
                     if !self.supervisor.is_ending() {
                         // A wrapper may leave its Envoy, which nobody would count. At the agent's end that has its time.
                         sys::kill_group(pid, signal::SIGKILL);
@@ -141,21 +141,21 @@ impl EventLoop {
                     self.stand_in.take_if(|(_, child)| *child == epoch);
                     self.queue.push_back(Event::Exited { epoch, how });
                 }
-                Some(Kind::Validator) => {
+                Some(ChildKind::Validator) => {
                     self.store.remove(Of::Validator);
                     self.queue.push_back(Event::Validated { how });
                 }
-                Some(Kind::Companion(id)) => self.companion_gone(pid, id, how),
-                Some(Kind::Command) => self.command_gone(pid, how),
-                Some(Kind::Probe(_)) => self.helper_ended(),
+                Some(ChildKind::Companion(id)) => self.companion_gone(pid, id, how),
+                Some(ChildKind::Command) => self.command_gone(pid, how),
+                Some(ChildKind::Probe(_)) => self.helper_ended(),
                 None => self.orphan_reaped(pid, how),
             }
         }
     }
 
     /// Tells an out-of-memory kill from another SIGKILL. The cgroup's count is read only after a kill.
-    fn cause(&mut self, kind: Option<Kind>, how: ExitStatus) -> ExitStatus {
-        let matters = !matches!(kind, None | Some(Kind::Probe(_)));
+    fn cause(&mut self, kind: Option<ChildKind>, how: ExitStatus) -> ExitStatus {
+        let matters = !matches!(kind, None | Some(ChildKind::Probe(_)));
         if how != ExitStatus::Signal(9) || !matters {
             return how;
         }

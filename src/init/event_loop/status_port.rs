@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use mio::Poll;
 
 use super::{EventLoop, FIRST_CLIENT, STATUS, prometheus_port};
-use crate::children::Kind;
+use crate::children::ChildKind;
 use crate::config::{Config, ProbeAction};
 use crate::error::StartError;
 use crate::log;
@@ -60,7 +60,7 @@ impl EventLoop {
                 match effect {
                     Effect::Drain => self.queue.push_back(Event::DrainRequested),
                     Effect::Quit => self.queue.push_back(Event::QuitRequested),
-                    Effect::KillHelper(serial) => self.children.kill(Kind::Probe(serial)),
+                    Effect::KillHelper(serial) => self.children.kill(ChildKind::Probe(serial)),
                     // Where that fails, the next in line is asked for at once.
                     Effect::Helper(helper) => self.run_helper(helper),
                 }

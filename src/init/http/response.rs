@@ -16,7 +16,7 @@ const CHUNK_LINE_BYTES: usize = 64;
 
 /// The mark of the body's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Framing {
+enum BodyFraming {
     /// `content-length`: so many bytes are left.
     Length(u64),
     /// Chunked: so many bytes of this chunk are left.
@@ -38,7 +38,7 @@ pub(crate) struct Decoder {
     head: Option<Head>,
     /// Interim answers so far.
     interim: u8,
-    framing: Framing,
+    framing: BodyFraming,
     /// Answers to HEAD have no body, whatever their head says.
     bodiless: bool,
 }
@@ -63,7 +63,7 @@ impl Decoder {
             pending: Vec::new(),
             head: None,
             interim: 0,
-            framing: Framing::Close,
+            framing: BodyFraming::Close,
             bodiless: false,
         }
     }
@@ -112,8 +112,8 @@ impl Decoder {
 
     /// The other side closed. Whether the response is whole.
     pub(crate) fn close(&mut self) -> bool {
-        if self.head.is_some() && self.framing == Framing::Close {
-            self.framing = Framing::Done;
+        if self.head.is_some() && self.framing == BodyFraming::Close {
+            self.framing = BodyFraming::Done;
         }
         self.is_done()
     }
@@ -121,7 +121,7 @@ impl Decoder {
     /// The response is whole.
     #[must_use]
     pub(crate) fn is_done(&self) -> bool {
-        self.head.is_some() && self.framing == Framing::Done
+        self.head.is_some() && self.framing == BodyFraming::Done
     }
 
     /// Once it has arrived.
@@ -156,7 +156,7 @@ impl Decoder {
             Ok(httparse::Status::Complete(length)) if length <= HEAD_BYTES => {
                 let status = head.code.unwrap_or_default();
                 self.framing = if self.bodiless {
-                    Framing::Done
+                    BodyFraming::Done
                 } else {
                     framing(status, head.headers)?
                 };
@@ -178,45 +178,45 @@ impl Decoder {
     fn feed_body(&mut self, mut bytes: &[u8], sink: Sink<'_>) -> Result<(), Malformed> {
         while !bytes.is_empty() {
             bytes = match self.framing {
-                Framing::Close => {
+                BodyFraming::Close => {
                     sink(bytes);
                     &[]
                 }
-                Framing::Length(left) => {
+                BodyFraming::Length(left) => {
                     let (left, rest) = take(left, bytes, sink);
                     self.framing = if left == 0 {
-                        Framing::Done
+                        BodyFraming::Done
                     } else {
-                        Framing::Length(left)
+                        BodyFraming::Length(left)
                     };
                     rest
                 }
-                Framing::Chunk(left) => {
+                BodyFraming::Chunk(left) => {
                     let (left, rest) = take(left, bytes, sink);
                     self.framing = if left == 0 {
-                        Framing::ChunkEnd
+                        BodyFraming::ChunkEnd
                     } else {
-                        Framing::Chunk(left)
+                        BodyFraming::Chunk(left)
                     };
                     rest
                 }
-                Framing::ChunkEnd => match bytes {
+                BodyFraming::ChunkEnd => match bytes {
                     [b'\r', b'\n', rest @ ..] => {
-                        self.framing = Framing::ChunkSize;
+                        self.framing = BodyFraming::ChunkSize;
                         rest
                     }
                     [b'\r'] => return self.wait(bytes),
                     _ => return Err(Malformed),
                 },
-                Framing::ChunkSize => match httparse::parse_chunk_size(bytes) {
+                BodyFraming::ChunkSize => match httparse::parse_chunk_size(bytes) {
                     Ok(httparse::Status::Complete((length, _))) if length > CHUNK_LINE_BYTES => {
                         return Err(Malformed);
                     }
                     Ok(httparse::Status::Complete((length, size))) => {
                         self.framing = if size == 0 {
-                            Framing::Done
+                            BodyFraming::Done
                         } else {
-                            Framing::Chunk(size)
+                            BodyFraming::Chunk(size)
                         };
                         bytes.get(length..).unwrap_or_default()
                     }
@@ -224,7 +224,7 @@ impl Decoder {
                     Err(_) => return Err(Malformed),
                 },
                 // Trailers, or rubbish after the end: ignored.
-                Framing::Done => &[],
+                BodyFraming::Done => &[],
             };
         }
         Ok(())
@@ -355,19 +355,19 @@ fn find<'a>(headers: &[httparse::Header<'a>], name: &str) -> Option<&'a [u8]> {
     found.next().map(|header| header.value)
 }
 
-fn framing(status: u16, headers: &[httparse::Header<'_>]) -> Result<Framing, Malformed> {
+fn framing(status: u16, headers: &[httparse::Header<'_>]) -> Result<BodyFraming, Malformed> {
     if matches!(status, 204 | 304) {
-        return Ok(Framing::Done);
+        return Ok(BodyFraming::Done);
     }
     if find(headers, "transfer-encoding")
         .is_some_and(|value| value.eq_ignore_ascii_case(b"chunked"))
     {
-        return Ok(Framing::ChunkSize);
+        return Ok(BodyFraming::ChunkSize);
     }
     Ok(match content_length(headers)? {
-        None => Framing::Close,
-        Some(0) => Framing::Done,
-        Some(length) => Framing::Length(length),
+        None => BodyFraming::Close,
+        Some(0) => BodyFraming::Done,
+        Some(length) => BodyFraming::Length(length),
     })
 }
 

@@ -78,11 +78,11 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-type Cause = &'static str;
+type ParseCause = &'static str;
 
-const SURROGATE: Cause = "lone surrogate in hex escape";
+const SURROGATE: ParseCause = "lone surrogate in hex escape";
 /// The cause of serde_json's refusals: each ends the reading all the same.
-const NOT_JSON: Cause = "expected value";
+const NOT_JSON: ParseCause = "expected value";
 
 /// Takes a text apart that is known to be JSON.
 struct Reader<'t> {
@@ -106,7 +106,7 @@ impl Reader<'_> {
     }
 
     /// `levels`: how many may be inside each other.
-    fn value(&mut self, levels: usize) -> Result<Value, Cause> {
+    fn value(&mut self, levels: usize) -> Result<Value, ParseCause> {
         match self.token() {
             b'{' | b'[' if levels == 0 => Err("recursion limit exceeded"),
             b'{' => self.object(levels - 1),
@@ -125,7 +125,7 @@ impl Reader<'_> {
         value
     }
 
-    fn array(&mut self, levels: usize) -> Result<Value, Cause> {
+    fn array(&mut self, levels: usize) -> Result<Value, ParseCause> {
         let mut items = Vec::new();
         self.at += 1;
         while self.token() != b']' {
@@ -137,7 +137,7 @@ impl Reader<'_> {
         Ok(Value::Array(items))
     }
 
-    fn object(&mut self, levels: usize) -> Result<Value, Cause> {
+    fn object(&mut self, levels: usize) -> Result<Value, ParseCause> {
         let mut entries = Vec::new();
         self.at += 1;
         while self.token() != b'}' {
@@ -153,7 +153,7 @@ impl Reader<'_> {
         self.text.get(begin..self.at).unwrap_or_default()
     }
 
-    fn number(&mut self) -> Result<Value, Cause> {
+    fn number(&mut self) -> Result<Value, ParseCause> {
         let begin = self.at;
         while matches!(self.byte(), b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E') {
             self.at += 1;
@@ -166,7 +166,7 @@ impl Reader<'_> {
         Ok(Value::Number(Number(number.to_owned())))
     }
 
-    fn string(&mut self) -> Result<String, Cause> {
+    fn string(&mut self) -> Result<String, ParseCause> {
         let mut string = String::new();
         loop {
             // Over the quote, or the last letter of an escape.
@@ -190,7 +190,7 @@ impl Reader<'_> {
     }
 
     /// Reads the escape that a backslash begins; stays at its last letter.
-    fn escape(&mut self) -> Result<char, Cause> {
+    fn escape(&mut self) -> Result<char, ParseCause> {
         self.at += 1;
         Ok(match self.byte() {
             b'b' => '\u{8}',
@@ -204,7 +204,7 @@ impl Reader<'_> {
     }
 
     /// `\u00e4`, or one outside of the first 65,536 as the two surrogates of UTF-16.
-    fn code_point(&mut self) -> Result<char, Cause> {
+    fn code_point(&mut self) -> Result<char, ParseCause> {
         let mut code = self.hexadecimal();
         if (0xd800..0xdc00).contains(&code) {
             let rest = self.text.get(self.at + 1..).unwrap_or_default();

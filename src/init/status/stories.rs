@@ -4,8 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::children::{Children, Kind};
-use crate::config::Companion;
+use crate::children::{ChildKind, Children};
+use crate::config::CompanionCommand;
 use crate::counters::{Asked, Counters};
 use crate::history::{Happening, History, Life};
 use crate::readiness::Stage;
@@ -28,7 +28,7 @@ pub(crate) struct Story {
     pub(crate) history: History,
     pub(crate) counters: Counters,
     children: Children,
-    companions: Vec<Companion>,
+    companions: Vec<CompanionCommand>,
     pub(crate) node: String,
     stage: Stage,
     changed: Option<Instant>,
@@ -42,7 +42,7 @@ impl Story {
     pub(crate) fn new(companions: &[&str]) -> Self {
         let companions: Vec<_> = companions
             .iter()
-            .map(|program| Companion {
+            .map(|program| CompanionCommand {
                 words: vec![(*program).into(), "--password=secret".into()],
                 text: [program, " --password=secret"].concat(),
             })
@@ -143,7 +143,7 @@ impl Story {
     pub(crate) fn exited(&mut self, at: u64, epoch: u32, how: ExitStatus) {
         self.until(at);
         let epoch = Epoch(epoch);
-        self.reaped(Kind::Proxy(epoch));
+        self.reaped(ChildKind::Proxy(epoch));
         self.history.ended(self.now, epoch, how);
         self.counters.ended(how, Asked::No);
         self.handle(&Event::Exited { epoch, how });
@@ -152,7 +152,7 @@ impl Story {
     fn companion_exited(&mut self, at: u64, place: u8, how: ExitStatus) {
         self.until(at);
         let companion = CompanionId(place);
-        self.reaped(Kind::Companion(companion));
+        self.reaped(ChildKind::Companion(companion));
         self.handle(&Event::CompanionExited { companion, how });
     }
 
@@ -170,7 +170,7 @@ impl Story {
         self.history.happened(self.now, Happening::Readiness(stage));
     }
 
-    fn reaped(&mut self, kind: Kind) {
+    fn reaped(&mut self, kind: ChildKind) {
         let pid: Option<Pid> = self.children.pid(kind);
         assert_eq!(pid.and_then(|pid| self.children.reaped(pid)), Some(kind));
     }
@@ -188,7 +188,7 @@ impl Story {
         for action in actions {
             match action {
                 Action::Spawn { epoch, reason } => {
-                    let pid = self.next_pid(Kind::Proxy(epoch));
+                    let pid = self.next_pid(ChildKind::Proxy(epoch));
                     self.counters.started(reason);
                     self.history.started(Life {
                         epoch,
@@ -203,7 +203,7 @@ impl Story {
                     });
                 }
                 Action::SpawnCompanion(id) => {
-                    self.next_pid(Kind::Companion(id));
+                    self.next_pid(ChildKind::Companion(id));
                 }
                 Action::Note(note) => {
                     self.counters.noted(&note);
@@ -219,7 +219,7 @@ impl Story {
         }
     }
 
-    fn next_pid(&mut self, kind: Kind) -> u32 {
+    fn next_pid(&mut self, kind: ChildKind) -> u32 {
         self.pid += 1;
         self.children.pretend(self.pid, kind);
         self.pid.cast_unsigned()

@@ -5,8 +5,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::children::{Children, Kind};
-use crate::config::Companion;
+use crate::children::{ChildKind, Children};
+use crate::config::CompanionCommand;
 use crate::counters::Counters;
 use crate::history::History;
 use crate::readiness::Stage;
@@ -28,7 +28,7 @@ pub(crate) struct View<'a> {
     pub(crate) counters: &'a Counters,
     pub(crate) children: &'a Children,
     /// As configured by flags; their states are in `snapshot`.
-    pub(crate) companions: &'a [Companion],
+    pub(crate) companions: &'a [CompanionCommand],
     pub(crate) role: Role,
     /// `--service-node`, Envoy's node id.
     pub(crate) node: &'a str,
@@ -43,13 +43,13 @@ impl View<'_> {
     /// The pid of a running epoch: `snapshot` has none, the core does not know pids.
     #[must_use]
     pub(crate) fn pid(&self, epoch: Epoch) -> Option<i32> {
-        self.children.pid(Kind::Proxy(epoch)).map(Pid::number)
+        self.children.pid(ChildKind::Proxy(epoch)).map(Pid::number)
     }
 
     /// The pid of a companion that runs.
     #[must_use]
     pub(crate) fn companion_pid(&self, id: CompanionId) -> Option<i32> {
-        self.children.pid(Kind::Companion(id)).map(Pid::number)
+        self.children.pid(ChildKind::Companion(id)).map(Pid::number)
     }
 
     /// A companion's program alone: its arguments may hold a secret, and anybody may ask.

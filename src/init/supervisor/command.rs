@@ -26,7 +26,7 @@ use super::action::{Action, Outcome};
 use super::epoch::Process;
 use super::event::{ExitStatus, Signal};
 use super::note::Note;
-use super::stopping::{ABANDON_AFTER, REQUESTS_TO_KILL, Stage};
+use super::stopping::{ABANDON_AFTER, REQUESTS_TO_KILL, StopStage};
 use super::timers::Timer;
 use super::{Phase, Supervisor};
 
@@ -310,7 +310,7 @@ impl Supervisor {
         if decides {
             self.stop.verdict = Some(Outcome::CommandEnded(how));
         }
-        if self.stop.stage == Stage::Recalling {
+        if self.stop.stage == StopStage::Recalling {
             self.dismiss(now, out);
         } else {
             self.proceed(now, out);

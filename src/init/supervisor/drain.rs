@@ -13,7 +13,7 @@ use super::Supervisor;
 use super::action::Action;
 use super::event::{Call, Epoch, Reply};
 use super::note::Note;
-use super::stopping::Stage;
+use super::stopping::StopStage;
 use super::timers::Timer;
 
 /// With `--exit-on-zero-active-connections`, how often the connections are counted (as in pilot-agent).
@@ -27,7 +27,7 @@ impl Supervisor {
             self.dismiss(now, out);
             return;
         }
-        self.stop.stage = Stage::Draining;
+        self.stop.stage = StopStage::Draining;
         self.timers.arm(Timer::Drain, now, longest);
         if let Some(shortest) = self.policy.exit_on_zero {
             self.timers
@@ -64,8 +64,8 @@ impl Supervisor {
 
     /// `Call::Memory` was answered: a proxy that has initialised serves, and drains.
     fn asked_memory(&mut self, now: Instant, epoch: Epoch, reply: Reply, out: &mut Vec<Action>) {
-        if self.stop.stage == Stage::Asking {
-            self.stop.stage = Stage::PreDrain;
+        if self.stop.stage == StopStage::Asking {
+            self.stop.stage = StopStage::PreDrain;
             if reply == Reply::Live {
                 // Its admin port may be about to say so. Where that is elsewhere, the drain tells.
                 self.became_live(now, epoch, out);
@@ -81,7 +81,7 @@ impl Supervisor {
         answer: (Call, Reply),
         out: &mut Vec<Action>,
     ) {
-        let draining = self.stop.stage == Stage::Draining;
+        let draining = self.stop.stage == StopStage::Draining;
         match answer {
             // The child has taken over after all: the drain is its affair now.
             (Call::Live, Reply::Live) => {
@@ -90,7 +90,7 @@ impl Supervisor {
                 }
             }
             (Call::Drain, reply)
-                if self.stop.stage <= Stage::Draining && self.admin_owner() == Some(epoch) =>
+                if self.stop.stage <= StopStage::Draining && self.admin_owner() == Some(epoch) =>
             {
                 let posted = self.awaits_drain();
                 self.drain_taken = Some(reply != Reply::Failed);

@@ -34,7 +34,7 @@ pub(super) struct Stop {
     pub(super) requests: u8,
     /// POST `/quitquitquit` was served: the end is wanted, whether an epoch was ever LIVE or not.
     pub(super) quit: bool,
-    pub(super) stage: Stage,
+    pub(super) stage: StopStage,
     /// Decided before: the agent ends for another reason than a request.
     pub(super) verdict: Option<Outcome>,
     /// A process did not end in its time.
@@ -42,7 +42,7 @@ pub(super) struct Stop {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
+pub(super) enum StopStage {
     /// Is there anything to drain? (`Call::Memory`)
     Asking,
     /// Not ready; the endpoints' removal spreads.
@@ -61,13 +61,12 @@ pub(super) enum Stage {
 impl Stop {
     /// Processes have been asked to end.
     pub(super) fn is_past_drain(self) -> bool {
-        self.stage >= Stage::Terminating
+        self.stage >= StopStage::Terminating
     }
 }
 
 impl Supervisor {
-    /// TERM, INT or QUIT while the agent runs: the command's affair, where one lives; else the agent's. `graceful`: with a
-    /// drain.
+    /// TERM, INT or QUIT while the agent runs: for the command that lives, or else for the agent. `graceful`: with a drain.
     pub(super) fn stop_requested(
         &mut self,
         now: Instant,
@@ -100,7 +99,7 @@ impl Supervisor {
         match &self.newest {
             // The only one that there is. Its admin port may be closed or elsewhere, and it serves all the same.
             Some(newest) if graceful && newest.state == State::Starting && self.older.is_none() => {
-                self.stop.stage = Stage::Asking;
+                self.stop.stage = StopStage::Asking;
                 out.push(Action::CallAdmin(newest.epoch, Call::Memory));
             }
             _ => self.begin_end(now, graceful, out),
@@ -140,7 +139,7 @@ impl Supervisor {
 
     /// POST `/quitquitquit` while the agent stops already: what is left of the drain is skipped.
     fn quit_in_stop(&mut self, now: Instant, out: &mut Vec<Action>) {
-        if self.stop.stage < Stage::Terminating {
+        if self.stop.stage < StopStage::Terminating {
             self.stop.quit = true;
             out.push(Action::Note(Note::QuitRequested));
             self.terminate(now, out);
@@ -209,15 +208,15 @@ impl Supervisor {
             (Timer::LivePoll, _) => self.poll_live(now, out),
             (Timer::Parent, _) => self.parent_hangs(out),
             (Timer::Look, _) => self.look_at_parent(now, out),
-            (Timer::PreDrain, Stage::PreDrain) => self.drain(now, out),
-            (Timer::Drain, Stage::Draining) => self.dismiss(now, out),
-            (Timer::Connections, Stage::Draining) => self.count_connections(now, out),
-            (Timer::Companions, Stage::Dismissing | Stage::Terminating) => {
+            (Timer::PreDrain, StopStage::PreDrain) => self.drain(now, out),
+            (Timer::Drain, StopStage::Draining) => self.dismiss(now, out),
+            (Timer::Connections, StopStage::Draining) => self.count_connections(now, out),
+            (Timer::Companions, StopStage::Dismissing | StopStage::Terminating) => {
                 self.companions_late(now, out);
             }
             (Timer::Command, _) => self.command_late(now, out),
-            (Timer::Kill, Stage::Terminating) => self.kill(now, false, out),
-            (Timer::Abandon, Stage::Killing) => {
+            (Timer::Kill, StopStage::Terminating) => self.kill(now, false, out),
+            (Timer::Abandon, StopStage::Killing) => {
                 out.push(Action::Note(Note::Abandoned));
                 self.finish(out);
             }
@@ -247,10 +246,10 @@ impl Supervisor {
     /// first may come after `/quitquitquit` or the command's end, and then hurries nobody but a command that was left its time.
     fn escalate(&mut self, now: Instant, signal: Signal, out: &mut Vec<Action>) {
         let quit = signal == Signal::Quit;
-        if self.stop.stage < Stage::Terminating && (quit || self.stop.requests > 1) {
+        if self.stop.stage < StopStage::Terminating && (quit || self.stop.requests > 1) {
             self.term_command(now, out);
             self.terminate(now, out);
-        } else if self.stop.stage == Stage::Terminating
+        } else if self.stop.stage == StopStage::Terminating
             && !quit
             && self.stop.requests >= REQUESTS_TO_KILL
         {
@@ -266,7 +265,7 @@ impl Supervisor {
             self.dismiss(now, out);
             return;
         }
-        self.stop.stage = Stage::Recalling;
+        self.stop.stage = StopStage::Recalling;
         self.timers.keep_only(&WITH_PARENT);
         out.push(Action::Note(Note::Command(CommandNote::Stopping)));
         if self.stop.verdict == Some(Outcome::ProxyEnded) || !self.term_command(now, out) {
@@ -276,7 +275,7 @@ impl Supervisor {
 
     /// SIGTERM to the companions, which may need the proxy for their end; what is left is stopped after them.
     pub(super) fn dismiss(&mut self, now: Instant, out: &mut Vec<Action>) {
-        self.stop.stage = Stage::Dismissing;
+        self.stop.stage = StopStage::Dismissing;
         self.timers.keep_only(&WITH_PARENT);
         if self.companions_live() {
             out.push(Action::Note(Note::StoppingCompanions));
@@ -292,7 +291,7 @@ impl Supervisor {
             self.stop.killed = true;
             if !self.proxies_live() && !self.command_lives() {
                 self.wait_for_the_killed(now);
-            } else if self.stop.stage < Stage::Terminating {
+            } else if self.stop.stage < StopStage::Terminating {
                 self.terminate(now, out);
             }
         }
@@ -301,7 +300,7 @@ impl Supervisor {
     /// SIGTERM to the newest, which takes its draining parent along; to the parent, if it is alone. To companions that
     /// have not had it, too, for when nobody wants to wait for them.
     fn terminate(&mut self, now: Instant, out: &mut Vec<Action>) {
-        self.stop.stage = Stage::Terminating;
+        self.stop.stage = StopStage::Terminating;
         self.timers.keep_only(&[Timer::Companions, Timer::Command]);
         self.term_companions(now, out);
         if self.proxies_live() {
@@ -317,11 +316,11 @@ impl Supervisor {
         }
         match (self.proxies_live(), self.companions_live()) {
             (false, false) => self.finish(out),
-            (true, false) if self.stop.stage == Stage::Dismissing => self.terminate(now, out),
-            (false, true) if self.stop.stage < Stage::Dismissing => self.dismiss(now, out),
+            (true, false) if self.stop.stage == StopStage::Dismissing => self.terminate(now, out),
+            (false, true) if self.stop.stage < StopStage::Dismissing => self.dismiss(now, out),
             // They had their time before the proxies were told to end, or before the command ended.
             (false, true)
-                if self.stop.stage == Stage::Terminating
+                if self.stop.stage == StopStage::Terminating
                     && !self.timers.is_armed(Timer::Companions) =>
             {
                 self.wait_for_the_killed(now);
@@ -353,7 +352,7 @@ impl Supervisor {
     }
 
     fn wait_for_the_killed(&mut self, now: Instant) {
-        self.stop.stage = Stage::Killing;
+        self.stop.stage = StopStage::Killing;
         self.stop.killed = true;
         self.timers.disarm_all();
         self.timers.arm(Timer::Abandon, now, ABANDON_AFTER);
@@ -369,12 +368,18 @@ impl Supervisor {
         let Some((process, place)) = self.remove(epoch) else {
             return;
         };
-        if place == Place::Older && !process.is_stopping() && self.stop.stage < Stage::Terminating {
+        if place == Place::Older
+            && !process.is_stopping()
+            && self.stop.stage < StopStage::Terminating
+        {
             self.parent_gone(now, &process, how, out);
         } else {
             out.push(ended(&process, how));
         }
-        if place == Place::Newest && self.stop.stage == Stage::Terminating && self.older.is_some() {
+        if place == Place::Newest
+            && self.stop.stage == StopStage::Terminating
+            && self.older.is_some()
+        {
             self.term_first(now, out);
         } else {
             self.proceed(now, out);

@@ -227,7 +227,7 @@ impl Watcher {
 }
 
 /// An event of a watch, as the kernel writes it.
-struct Event<'a> {
+struct InotifyEvent<'a> {
     id: i32,
     mask: u32,
     /// Empty: of what is watched itself.
@@ -236,7 +236,7 @@ struct Event<'a> {
 
 /// The next event, as inotify(7) lays it out: the watch, the mask, a cookie and the length of the name, then the name with NULs
 /// behind it. Read by hand because the crate's errors are texts, which take 4 kB (`sys::error`).
-fn take_event<'a>(bytes: &mut &'a [u8]) -> Option<Event<'a>> {
+fn take_event<'a>(bytes: &mut &'a [u8]) -> Option<InotifyEvent<'a>> {
     let (id, rest) = bytes.split_first_chunk()?;
     let (mask, rest) = rest.split_first_chunk()?;
     let (_cookie, rest) = rest.split_first_chunk::<4>()?;
@@ -244,7 +244,7 @@ fn take_event<'a>(bytes: &mut &'a [u8]) -> Option<Event<'a>> {
     let length = usize::try_from(u32::from_ne_bytes(*length)).ok()?;
     let (name, rest) = rest.split_at_checked(length)?;
     *bytes = rest;
-    Some(Event {
+    Some(InotifyEvent {
         id: i32::from_ne_bytes(*id),
         mask: u32::from_ne_bytes(*mask),
         name: name.split(|byte| *byte == 0).next().unwrap_or_default(),
@@ -252,7 +252,7 @@ fn take_event<'a>(bytes: &mut &'a [u8]) -> Option<Event<'a>> {
 }
 
 /// Whether an event is about a name that matters, or about a watched directory or file itself.
-fn is_relevant(watches: &[InotifyWatch], event: &Event<'_>) -> bool {
+fn is_relevant(watches: &[InotifyWatch], event: &InotifyEvent<'_>) -> bool {
     // Of a watch that we removed, events may still be in the queue.
     let watch = find(watches, event.id);
     watch.is_some_and(|watch| event.name.is_empty() || watch.matters(OsStr::from_bytes(event.name)))

@@ -11,8 +11,8 @@
 use std::ffi::OsStr;
 
 use inject::{Configuration, Injected, Outcome, Parameters, Request, Sources};
-use pintle::cli::{self, Command, Word};
-use pintle::config::{Config, Host};
+use pintle::cli::{self, Subcommand, Word};
+use pintle::config::{Config, HostFacts};
 use pintle::environment::Environment;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -39,10 +39,10 @@ fn agent(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Config, Strin
         .iter()
         .map(|(name, value)| (word(name), word(value)));
     match cli::parse(&arguments) {
-        Ok(Command::Proxy(args)) => Config::new(
+        Ok(Subcommand::Proxy(args)) => Config::new(
             &args,
             Environment::new(variables.collect()),
-            &Host::default(),
+            &HostFacts::default(),
         )
         .map_err(|error| error.to_string()),
         other => Err(format!("{other:?}")),

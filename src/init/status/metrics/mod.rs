@@ -257,7 +257,7 @@ mod tests {
     use super::exposition::{LABEL_CHARS, ROOM};
     use super::*;
     use crate::children::Children;
-    use crate::config::Companion as Flag;
+    use crate::config::CompanionCommand;
     use crate::history::History;
     use crate::readiness::Stage;
     use crate::supervisor::{
@@ -373,8 +373,8 @@ mod tests {
         }
     }
 
-    fn flags(programs: [&str; 2]) -> Vec<Flag> {
-        let flag = |program: &str| Flag {
+    fn flags(programs: [&str; 2]) -> Vec<CompanionCommand> {
+        let flag = |program: &str| CompanionCommand {
             words: vec![program.into(), "--password=secret".into()],
             text: [program, " --password=secret"].concat(),
         };

@@ -100,10 +100,10 @@ pub(crate) fn render(view: &View<'_>) -> Vec<u8> {
         json.object(
             "command pid state restarts age_seconds",
             &[
-                Value::Text(view.companion_program(companion.id)),
+                FieldValue::Text(view.companion_program(companion.id)),
                 pid(view.companion_pid(companion.id)),
-                Value::Text(companion.state.name()),
-                Value::Number(companion.restarts),
+                FieldValue::Text(companion.state.name()),
+                FieldValue::Number(companion.restarts),
                 age(view, companion.started),
             ],
         );
@@ -121,8 +121,8 @@ pub(crate) fn render(view: &View<'_>) -> Vec<u8> {
             "time what warning",
             &[
                 time(view, Some(*at)),
-                Value::Shown(&words),
-                Value::Flag(words.is_warning()),
+                FieldValue::Shown(&words),
+                FieldValue::Flag(words.is_warning()),
             ],
         );
     }
@@ -142,34 +142,34 @@ fn agent(json: &mut Json, view: &View<'_>) {
     json.fields(
         "schema version state ready reason configuration retry_budget retry_budget_of role node admin time uptime_seconds configuration_changed next_why next_try_seconds certificate_expires certificate_seconds_left failed given_up configuration_given_up refused",
         &[
-            Value::Number(SCHEMA),
-            Value::Text(env!("CARGO_PKG_VERSION")),
-            Value::Text(snapshot.state.name()),
-            Value::Flag(view.readiness.is_ready()),
-            Value::Shown(&view.readiness),
-            Value::Shown(&Hash(&snapshot.desired)),
-            Value::Number(left.into()),
-            Value::Number(of.into()),
-            Value::Text(view.role.name()),
-            Value::Text(view.node),
-            Value::Shown(&view.admin),
-            Value::Time(view.wall),
+            FieldValue::Number(SCHEMA),
+            FieldValue::Text(env!("CARGO_PKG_VERSION")),
+            FieldValue::Text(snapshot.state.name()),
+            FieldValue::Flag(view.readiness.is_ready()),
+            FieldValue::Shown(&view.readiness),
+            FieldValue::Shown(&HexDigest(&snapshot.desired)),
+            FieldValue::Number(left.into()),
+            FieldValue::Number(of.into()),
+            FieldValue::Text(view.role.name()),
+            FieldValue::Text(view.node),
+            FieldValue::Shown(&view.admin),
+            FieldValue::Time(view.wall),
             age(view, Some(view.started)),
             time(view, view.changed),
             snapshot
                 .next
-                .map_or(Value::Null, |reason| Value::Text(reason.name())),
+                .map_or(FieldValue::Null, |reason| FieldValue::Text(reason.name())),
             number(next_try),
-            expiry.map_or(Value::Null, |at| Value::Time(Duration::from_secs(at))),
+            expiry.map_or(FieldValue::Null, |at| FieldValue::Time(Duration::from_secs(at))),
             number(expiry_left),
-            Value::Number(view.counters.epochs_failed),
-            Value::Number(view.counters.given_up),
-            Value::Flag(snapshot.given_up),
-            Value::Number(view.counters.refused),
+            FieldValue::Number(view.counters.epochs_failed),
+            FieldValue::Number(view.counters.given_up),
+            FieldValue::Flag(snapshot.given_up),
+            FieldValue::Number(view.counters.refused),
         ],
     );
     json.key("started_by");
-    let counts = view.counters.epochs_started.map(Value::Number);
+    let counts = view.counters.epochs_started.map(FieldValue::Number);
     json.object(&REASONS.map(Reason::name).join(" "), &counts);
 }
 
@@ -177,13 +177,13 @@ fn epoch(json: &mut Json, view: &View<'_>, process: &Process) {
     json.object(
         "epoch pid state age_seconds live_seconds why configuration",
         &[
-            Value::Number(process.epoch.0.into()),
+            FieldValue::Number(process.epoch.0.into()),
             pid(view.pid(process.epoch)),
-            Value::Text(state_name(process.state)),
+            FieldValue::Text(state_name(process.state)),
             age(view, Some(process.started)),
             age(view, process.live_since),
-            Value::Text(process.reason.name()),
-            Value::Shown(&Hash(&process.configuration)),
+            FieldValue::Text(process.reason.name()),
+            FieldValue::Shown(&HexDigest(&process.configuration)),
         ],
     );
 }
@@ -196,26 +196,27 @@ fn life(json: &mut Json, view: &View<'_>, life: &Life) {
     json.object(
         "epoch pid why configuration started live draining ended age_seconds how exit_code failed",
         &[
-            Value::Number(life.epoch.0.into()),
-            Value::Number(life.pid.into()),
-            Value::Text(life.reason.name()),
-            Value::Shown(&Hash(&life.configuration)),
+            FieldValue::Number(life.epoch.0.into()),
+            FieldValue::Number(life.pid.into()),
+            FieldValue::Text(life.reason.name()),
+            FieldValue::Shown(&HexDigest(&life.configuration)),
             time(view, Some(life.started)),
             time(view, life.live),
             time(view, life.draining),
             time(view, ended),
-            Value::Number(age),
-            how.as_ref().map_or(Value::Null, |how| Value::Shown(how)),
+            FieldValue::Number(age),
+            how.as_ref()
+                .map_or(FieldValue::Null, |how| FieldValue::Shown(how)),
             number(how.map(|how| how.code().into())),
-            Value::Flag(life.failed),
+            FieldValue::Flag(life.failed),
         ],
     );
 }
 
 /// A configuration's hash, all of it.
-struct Hash<'a>(&'a Fingerprint);
+struct HexDigest<'a>(&'a Fingerprint);
 
-impl fmt::Display for Hash<'_> {
+impl fmt::Display for HexDigest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for byte in self.0.0 {
             for digit in [byte >> 4, byte & 15] {
@@ -228,7 +229,7 @@ impl fmt::Display for Hash<'_> {
 
 /// A value that a field may have.
 #[derive(Clone, Copy)]
-enum Value<'a> {
+enum FieldValue<'a> {
     Null,
     Flag(bool),
     Number(u64),
@@ -240,20 +241,20 @@ enum Value<'a> {
     Time(Duration),
 }
 
-fn number(value: Option<u64>) -> Value<'static> {
-    value.map_or(Value::Null, Value::Number)
+fn number(value: Option<u64>) -> FieldValue<'static> {
+    value.map_or(FieldValue::Null, FieldValue::Number)
 }
 
-fn pid(pid: Option<i32>) -> Value<'static> {
+fn pid(pid: Option<i32>) -> FieldValue<'static> {
     number(pid.and_then(|pid| u64::try_from(pid).ok()))
 }
 
-fn time(view: &View<'_>, at: Option<Instant>) -> Value<'static> {
-    at.map_or(Value::Null, |at| Value::Time(view.wall_of(at)))
+fn time(view: &View<'_>, at: Option<Instant>) -> FieldValue<'static> {
+    at.map_or(FieldValue::Null, |at| FieldValue::Time(view.wall_of(at)))
 }
 
 /// Whole seconds since then.
-fn age(view: &View<'_>, since: Option<Instant>) -> Value<'static> {
+fn age(view: &View<'_>, since: Option<Instant>) -> FieldValue<'static> {
     number(since.map(|at| view.age_of(at).as_secs()))
 }
 
@@ -284,7 +285,7 @@ impl Json {
         self.0.raw("]");
     }
 
-    fn object(&mut self, names: &str, values: &[Value<'_>]) {
+    fn object(&mut self, names: &str, values: &[FieldValue<'_>]) {
         self.next();
         self.0.raw("{");
         self.fields(names, values);
@@ -292,18 +293,18 @@ impl Json {
     }
 
     /// Names of this schema, a blank between two; they need no escaping.
-    fn fields(&mut self, names: &str, values: &[Value<'_>]) {
+    fn fields(&mut self, names: &str, values: &[FieldValue<'_>]) {
         debug_assert_eq!(names.split(' ').count(), values.len(), "{names}");
         for (name, value) in names.split(' ').zip(values) {
             self.key(name);
             match *value {
-                Value::Null => self.0.raw("null"),
-                Value::Flag(true) => self.0.raw("true"),
-                Value::Flag(false) => self.0.raw("false"),
-                Value::Number(number) => self.0.text(&number),
-                Value::Text(text) => self.string(&text),
-                Value::Shown(what) => self.string(what),
-                Value::Time(wall) => self.string(&Utc(wall)),
+                FieldValue::Null => self.0.raw("null"),
+                FieldValue::Flag(true) => self.0.raw("true"),
+                FieldValue::Flag(false) => self.0.raw("false"),
+                FieldValue::Number(number) => self.0.text(&number),
+                FieldValue::Text(text) => self.string(&text),
+                FieldValue::Shown(what) => self.string(what),
+                FieldValue::Time(wall) => self.string(&Utc(wall)),
             }
         }
     }

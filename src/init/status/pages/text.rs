@@ -55,7 +55,7 @@ impl Buffer {
     pub(super) fn text(&mut self, what: &dyn fmt::Display) {
         let left = self.longest;
         // Writing to a Buffer cannot fail; the result says only that something was cut.
-        let _: fmt::Result = write!(Text { buffer: self, left }, "{what}");
+        let _: fmt::Result = write!(BoundedText { buffer: self, left }, "{what}");
     }
 
     /// A text of this program's with a value, escaped, in the place of each `@`.
@@ -105,13 +105,13 @@ impl Buffer {
 }
 
 /// One string on its way into a buffer.
-struct Text<'a> {
+struct BoundedText<'a> {
     buffer: &'a mut Buffer,
     /// Characters that it may still have.
     left: usize,
 }
 
-impl fmt::Write for Text<'_> {
+impl fmt::Write for BoundedText<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for character in text.chars() {
             let Some(left) = self.left.checked_sub(1) else {

@@ -52,7 +52,7 @@ pub(crate) struct Probing {
     first: Option<Check>,
     /// The deadline of the probe, redirects included.
     deadline: Instant,
-    state: State,
+    state: ProbeState,
     response: Response,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Helper {
 }
 
 #[derive(Debug)]
-enum State {
+enum ProbeState {
     /// Shares the answer of the connection in this place, which asks the same.
     Shared(usize),
     /// Not begun, or queued until a helper may run.
@@ -115,7 +115,7 @@ impl Probing {
             pod,
             first: None,
             deadline,
-            state: State::Idle,
+            state: ProbeState::Idle,
             response: Response::new(BODY_BYTES),
         }
     }
@@ -123,8 +123,8 @@ impl Probing {
     /// The helper that works for it.
     pub(crate) const fn helper(&self) -> Option<u64> {
         match &self.state {
-            State::Helped { serial, .. } => Some(*serial),
-            State::Idle | State::Shared(_) | State::Direct { .. } => None,
+            ProbeState::Helped { serial, .. } => Some(*serial),
+            ProbeState::Idle | ProbeState::Shared(_) | ProbeState::Direct { .. } => None,
         }
     }
 
@@ -138,24 +138,24 @@ impl Probing {
     /// The place whose answer is shared.
     pub(crate) const fn shares(&self) -> Option<usize> {
         match self.state {
-            State::Shared(place) => Some(place),
-            State::Idle | State::Direct { .. } | State::Helped { .. } => None,
+            ProbeState::Shared(place) => Some(place),
+            ProbeState::Idle | ProbeState::Direct { .. } | ProbeState::Helped { .. } => None,
         }
     }
 
     /// Sends nothing itself, and shares the answer of `place`.
     pub(crate) fn share(&mut self, place: usize) {
-        self.state = State::Shared(place);
+        self.state = ProbeState::Shared(place);
     }
 
     /// Waits for a place for its helper.
     pub(crate) const fn is_queued(&self) -> bool {
-        matches!(self.state, State::Idle)
+        matches!(self.state, ProbeState::Idle)
     }
 
     /// Begins, or begins again after a redirect.
     pub(crate) fn begin(&mut self, turn: &Turn<'_>, token: Token) -> Progress {
-        self.state = State::Idle;
+        self.state = ProbeState::Idle;
         match &self.check {
             Check::Grpc { .. } => Progress::NeedsHelper,
             Check::Http(target) if target.https => Progress::NeedsHelper,
@@ -173,7 +173,7 @@ impl Probing {
         self.response = self.fresh_response();
         let socket = SocketAddr::new(address, port);
         // The socket of the try before is closed here at the latest.
-        self.state = State::Idle;
+        self.state = ProbeState::Idle;
         let exchange = if Some(address) == self.pod {
             let [four, six] = PASS_THROUGH;
             let source = if address.is_ipv4() { four } else { six };
@@ -183,7 +183,7 @@ impl Probing {
         };
         match exchange {
             Ok(exchange) => {
-                self.state = State::Direct { exchange, address };
+                self.state = ProbeState::Direct { exchange, address };
                 Progress::Going
             }
             Err(error) => self.failed(turn, token, address, &error),
@@ -238,9 +238,9 @@ impl Probing {
     /// Its socket is ready.
     pub(crate) fn advance(&mut self, turn: &Turn<'_>, token: Token) -> Progress {
         let result = match (&mut self.state, &self.check) {
-            (State::Idle | State::Shared(_), _) => return Progress::Going,
-            (State::Direct { exchange, .. }, Check::Tcp { .. }) => exchange.is_connected(),
-            (State::Direct { exchange, .. } | State::Helped { exchange, .. }, _) => {
+            (ProbeState::Idle | ProbeState::Shared(_), _) => return Progress::Going,
+            (ProbeState::Direct { exchange, .. }, Check::Tcp { .. }) => exchange.is_connected(),
+            (ProbeState::Direct { exchange, .. } | ProbeState::Helped { exchange, .. }, _) => {
                 let response = &mut self.response;
                 exchange.receive(turn.registry, token, &mut |bytes| response.take(bytes))
             }
@@ -248,14 +248,16 @@ impl Probing {
         match (result, &self.state) {
             (Ok(false), _) => Progress::Going,
             (Ok(true), _) => self.conclude(turn, token),
-            (Err(error), State::Direct { address, .. }) => {
+            (Err(error), ProbeState::Direct { address, .. }) => {
                 let address = *address;
                 self.failed(turn, token, address, &error)
             }
-            (Err(_), State::Idle | State::Shared(_) | State::Helped { .. }) => Progress::Answer(
-                500,
-                line(&["pintle-probe gave no answer; its reason is in the log"]),
-            ),
+            (Err(_), ProbeState::Idle | ProbeState::Shared(_) | ProbeState::Helped { .. }) => {
+                Progress::Answer(
+                    500,
+                    line(&["pintle-probe gave no answer; its reason is in the log"]),
+                )
+            }
         }
     }
 
@@ -276,7 +278,7 @@ impl Probing {
             Redirect::Follow(next) => {
                 let asked = std::mem::replace(&mut self.check, Check::Http(next));
                 self.first.get_or_insert(asked);
-                self.state = State::Idle;
+                self.state = ProbeState::Idle;
                 self.begin(turn, token)
             }
             // As kubelet sees it: the application answered.
@@ -326,7 +328,7 @@ impl Probing {
         self.response = self.fresh_response();
         let (stream, socket) = pair()?;
         let exchange = Exchange::with(turn.registry, token, stream, request)?;
-        self.state = State::Helped { exchange, serial };
+        self.state = ProbeState::Helped { exchange, serial };
         Ok(Helper {
             place,
             serial,

@@ -26,7 +26,7 @@ pub(super) struct Connection {
     pub(super) from: IpAddr,
     pub(super) opened: Instant,
     pub(super) deadline: Instant,
-    pub(super) phase: Phase,
+    pub(super) phase: ConnectionPhase,
     /// The head so far, then the bytes to send.
     buffer: Vec<u8>,
     sent: usize,
@@ -44,7 +44,7 @@ pub(super) struct Connection {
 
 /// The phase of a connection.
 #[derive(Debug)]
-pub(super) enum Phase {
+pub(super) enum ConnectionPhase {
     /// The head is not there yet.
     Head,
     /// It waits to be told whether the proxy is ready.
@@ -95,7 +95,7 @@ impl Connection {
             from: party(from),
             opened,
             deadline,
-            phase: Phase::Head,
+            phase: ConnectionPhase::Head,
             buffer: Vec::new(),
             sent: 0,
             moved: false,
@@ -158,7 +158,7 @@ impl Connection {
             bytes.extend_from_slice(body);
         }
         self.put(bytes);
-        self.phase = Phase::Finishing;
+        self.phase = ConnectionPhase::Finishing;
     }
 
     /// Something more to send; what was there has been sent.
@@ -174,7 +174,7 @@ impl Connection {
 
     /// Whether it leaves memory behind that is worth giving back: a scrape, or an answer that was cut off.
     pub(super) fn is_large(&self) -> bool {
-        matches!(self.phase, Phase::Merging(_)) || self.buffer.capacity() > READ_BYTES
+        matches!(self.phase, ConnectionPhase::Merging(_)) || self.buffer.capacity() > READ_BYTES
     }
 
     pub(super) fn has_unsent(&self) -> bool {
@@ -212,12 +212,12 @@ impl Connection {
     /// Shuts the sending side down and begins to discard what still arrives.
     pub(super) fn linger(&mut self) {
         drop(self.stream.shutdown(Shutdown::Write));
-        self.phase = Phase::Lingering { left: LINGER_BYTES };
+        self.phase = ConnectionPhase::Lingering { left: LINGER_BYTES };
     }
 
     /// Discards what arrives, up to the limit.
     pub(super) fn discard(&mut self) -> Flow {
-        let Phase::Lingering { left } = &mut self.phase else {
+        let ConnectionPhase::Lingering { left } = &mut self.phase else {
             return Flow::Broken;
         };
         let mut scratch = [0; READ_BYTES];

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use super::connection::{Flow, Phase};
+use super::connection::{ConnectionPhase, Flow};
 use super::serving::finish_probe;
 use super::{Effect, StatusServer};
 use crate::status::response::line;
@@ -41,7 +41,7 @@ impl StatusServer {
             return;
         };
         match &connection.phase {
-            Phase::Probing(probing) => {
+            ConnectionPhase::Probing(probing) => {
                 if let Some(serial) = probing.helper() {
                     self.effects.push(Effect::KillHelper(serial));
                 }
@@ -50,12 +50,15 @@ impl StatusServer {
                 self.hand_over(turn, place);
             }
             // The source is late; if it were the client, there would be something for it.
-            Phase::Merging(_) if !connection.has_unsent() => {
+            ConnectionPhase::Merging(_) if !connection.has_unsent() => {
                 let flow = self.merge(turn, place, &mut connection);
                 self.flush_or_close(turn, place, connection, flow);
             }
-            Phase::Lingering { .. } => {}
-            Phase::Head | Phase::Waiting(_) | Phase::Merging(_) | Phase::Finishing => {
+            ConnectionPhase::Lingering { .. } => {}
+            ConnectionPhase::Head
+            | ConnectionPhase::Waiting(_)
+            | ConnectionPhase::Merging(_)
+            | ConnectionPhase::Finishing => {
                 self.used_seldom |= connection.is_large();
                 count(&mut turn.counters.connections_refused);
             }
@@ -67,7 +70,7 @@ impl StatusServer {
             return;
         };
         self.used_seldom |= connection.is_large();
-        if let Phase::Probing(probing) = connection.phase {
+        if let ConnectionPhase::Probing(probing) = connection.phase {
             if let Some(serial) = probing.helper() {
                 self.effects.push(Effect::KillHelper(serial));
             }

@@ -22,7 +22,7 @@ use mio::event::Event;
 use mio::net::TcpListener;
 use mio::{Poll, Token};
 
-use self::connection::{Connection, Flow, PendingRequest, Phase};
+use self::connection::{Connection, ConnectionPhase, Flow, PendingRequest};
 pub(crate) use self::limits::PLACES;
 use self::limits::{LINGER, PAUSE};
 use self::places::Nodes;
@@ -153,7 +153,7 @@ impl StatusServer {
     /// A client that says no more may still listen. A scrape has to know, for its source may give no occasion to find out.
     fn ask_whether_there(&mut self, place: usize) {
         if let Some(Some(connection)) = self.places.get_mut(place)
-            && let Phase::Merging(merge) = &connection.phase
+            && let ConnectionPhase::Merging(merge) = &connection.phase
             && !connection.has_unsent()
         {
             let blank = merge.blank();
@@ -168,7 +168,7 @@ impl StatusServer {
         }
         for place in 0..self.places.len() {
             let merging = self.connection(place).map(|connection| &connection.phase);
-            if matches!(merging, Some(Phase::Merging(_))) {
+            if matches!(merging, Some(ConnectionPhase::Merging(_))) {
                 self.step(turn, place);
             }
         }
@@ -185,14 +185,14 @@ impl StatusServer {
             return;
         };
         let flow = match connection.phase {
-            Phase::Head => self.read_head(turn, place, &mut connection),
-            Phase::Probing(_) => {
+            ConnectionPhase::Head => self.read_head(turn, place, &mut connection),
+            ConnectionPhase::Probing(_) => {
                 self.probe(turn, place, &mut connection, Probing::advance);
                 Flow::Later
             }
-            Phase::Merging(_) => self.merge(turn, place, &mut connection),
-            Phase::Waiting(_) | Phase::Finishing => Flow::Later,
-            Phase::Lingering { .. } => connection.discard(),
+            ConnectionPhase::Merging(_) => self.merge(turn, place, &mut connection),
+            ConnectionPhase::Waiting(_) | ConnectionPhase::Finishing => Flow::Later,
+            ConnectionPhase::Lingering { .. } => connection.discard(),
         };
         self.flush_or_close(turn, place, connection, flow);
     }
@@ -207,7 +207,7 @@ impl StatusServer {
     ) {
         // What has been sent whole is not there any more.
         let large = connection.is_large();
-        if matches!(connection.phase, Phase::Finishing) && flow != Flow::Broken {
+        if matches!(connection.phase, ConnectionPhase::Finishing) && flow != Flow::Broken {
             flow = connection.flush();
             if flow == Flow::Done && connection.unread {
                 connection.linger();
@@ -218,9 +218,12 @@ impl StatusServer {
             }
         }
         let waits_for_client = match connection.phase {
-            Phase::Waiting(_) | Phase::Probing(_) => false,
+            ConnectionPhase::Waiting(_) | ConnectionPhase::Probing(_) => false,
             // A scrape ends with its client.
-            Phase::Merging(_) | Phase::Head | Phase::Finishing | Phase::Lingering { .. } => true,
+            ConnectionPhase::Merging(_)
+            | ConnectionPhase::Head
+            | ConnectionPhase::Finishing
+            | ConnectionPhase::Lingering { .. } => true,
         };
         if flow == Flow::Later && waits_for_client {
             flow = connection.watch(turn.registry);
@@ -284,7 +287,7 @@ impl StatusServer {
                 if self.evict_for(turn, connection, Some(topic)) {
                     self.wants_readiness = true;
                     connection.deadline = turn.after(PAUSE);
-                    connection.phase = Phase::Waiting(PendingRequest {
+                    connection.phase = ConnectionPhase::Waiting(PendingRequest {
                         topic,
                         framing,
                         query: request.query,

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::StatusServer;
-use super::connection::{Connection, Phase};
+use super::connection::{Connection, ConnectionPhase};
 use super::limits::{FAIR_SHARE, KEPT, PAGES, PLACES, SPARE, UNREAD};
 use super::routes::{Peer, Topic};
 use crate::status::{Turn, count};
@@ -129,13 +129,16 @@ impl StatusServer {
     }
 
     fn belongs(&self, among: Among, connection: &Connection) -> bool {
-        let asks = !matches!(connection.phase, Phase::Head | Phase::Lingering { .. });
+        let asks = !matches!(
+            connection.phase,
+            ConnectionPhase::Head | ConnectionPhase::Lingering { .. }
+        );
         match among {
             Among::Everyone => true,
             Among::Strangers => asks && !connection.kept,
             Among::Pages => connection.page,
             Among::Lasting => {
-                let ready = matches!(&connection.phase, Phase::Waiting(pending) if pending.topic == Topic::Ready);
+                let ready = matches!(&connection.phase, ConnectionPhase::Waiting(pending) if pending.topic == Topic::Ready);
                 asks && !ready
             }
         }
@@ -178,9 +181,11 @@ impl StatusServer {
 fn is_late(connection: &Connection, now: Instant) -> bool {
     let age = now.saturating_duration_since(connection.opened);
     match connection.phase {
-        Phase::Head | Phase::Lingering { .. } => true,
-        Phase::Finishing => age > UNREAD,
-        Phase::Waiting(_) | Phase::Probing(_) | Phase::Merging(_) => age > FAIR_SHARE,
+        ConnectionPhase::Head | ConnectionPhase::Lingering { .. } => true,
+        ConnectionPhase::Finishing => age > UNREAD,
+        ConnectionPhase::Waiting(_) | ConnectionPhase::Probing(_) | ConnectionPhase::Merging(_) => {
+            age > FAIR_SHARE
+        }
     }
 }
 
@@ -204,7 +209,7 @@ mod tests {
         let mut crowd = Crowd::new();
         for _ in 0..PAGES {
             assert_eq!(crowd.asks("10.0.0.9", true, Some(Topic::Page)), THERE_IS);
-            crowd.add("10.0.0.9", true, Phase::Finishing);
+            crowd.add("10.0.0.9", true, ConnectionPhase::Finishing);
         }
         for topic in [Topic::Page, Topic::Status, Topic::Metrics] {
             assert_eq!(crowd.asks("10.0.0.9", true, Some(topic)), REFUSED);
@@ -214,7 +219,7 @@ mod tests {
             crowd.asks("10.0.0.8", true, Some(Topic::Page)),
             gone("10.0.0.9")
         );
-        crowd.add("10.0.0.8", true, Phase::Finishing);
+        crowd.add("10.0.0.8", true, ConnectionPhase::Finishing);
         assert_eq!(
             crowd.asks("127.0.0.1", true, Some(Topic::Page)),
             gone("10.0.0.9")
@@ -228,7 +233,7 @@ mod tests {
         for number in 0..PLACES - KEPT {
             let from = format!("10.0.1.{number}");
             assert_eq!(crowd.asks(&from, false, None), THERE_IS);
-            crowd.add(&from, false, Phase::Finishing);
+            crowd.add(&from, false, ConnectionPhase::Finishing);
         }
         // Each has one: no other stranger is better.
         assert_eq!(crowd.asks("10.0.0.9", false, None), REFUSED);
@@ -240,10 +245,10 @@ mod tests {
                 THERE_IS,
                 "{from}"
             );
-            crowd.add(from, false, Phase::Finishing);
+            crowd.add(from, false, ConnectionPhase::Finishing);
             assert!(crowd.server.connections().count() == PLACES - KEPT + number + 1);
         }
-        crowd.add("127.0.0.1", false, Phase::Finishing);
+        crowd.add("127.0.0.1", false, ConnectionPhase::Finishing);
         // With three left a stranger goes.
         assert_eq!(crowd.asks("10.0.0.1", false, None), gone("10.0.1.0"));
     }
@@ -251,14 +256,14 @@ mod tests {
     #[test]
     fn a_stranger_with_many_places_gives_way_to_one_with_none() {
         let mut crowd = Crowd::new();
-        crowd.add("10.0.0.8", false, Phase::Finishing);
+        crowd.add("10.0.0.8", false, ConnectionPhase::Finishing);
         for _ in 0..PLACES - KEPT - 1 {
-            crowd.add("10.0.0.9", false, Phase::Finishing);
+            crowd.add("10.0.0.9", false, ConnectionPhase::Finishing);
         }
         assert_eq!(crowd.asks("10.0.0.9", false, None), REFUSED);
         for topic in [None, Some(Topic::Ready)] {
             assert_eq!(crowd.asks("10.0.0.8", false, topic), gone("10.0.0.9"));
-            crowd.add("10.0.0.8", false, Phase::Finishing);
+            crowd.add("10.0.0.8", false, ConnectionPhase::Finishing);
         }
     }
 
@@ -273,13 +278,13 @@ mod tests {
         }
         for from in liars.into_iter().cycle().take(PLACES - SPARE) {
             assert_eq!(crowd.asks(from, false, None), THERE_IS);
-            crowd.add(from, false, Phase::Finishing);
+            crowd.add(from, false, ConnectionPhase::Finishing);
         }
         assert_eq!(crowd.asks("10.0.0.5", false, None), REFUSED);
         for _ in 0..KEPT {
             let (room, gone) = crowd.asks("10.0.0.9", false, None);
             assert!(room && gone.len() == 1 && liars.contains(&&*gone[0]));
-            crowd.add("10.0.0.9", false, Phase::Finishing);
+            crowd.add("10.0.0.9", false, ConnectionPhase::Finishing);
         }
     }
 
@@ -290,7 +295,7 @@ mod tests {
         for number in 0..97 {
             let from = format!("127.0.1.{number}");
             if crowd.asks(&from, false, None).0 {
-                crowd.add(&from, false, Phase::Finishing);
+                crowd.add(&from, false, ConnectionPhase::Finishing);
             }
         }
         assert_eq!(crowd.server.connections().count(), PLACES - SPARE);
@@ -300,7 +305,7 @@ mod tests {
         for _ in 0..PLACES / 2 - SPARE {
             let (room, gone) = crowd.asks("10.0.0.1", false, None);
             assert!(room && gone.len() == 1 && gone[0].starts_with("127."));
-            crowd.add("10.0.0.1", false, Phase::Finishing);
+            crowd.add("10.0.0.1", false, ConnectionPhase::Finishing);
         }
     }
 
@@ -308,12 +313,12 @@ mod tests {
     fn a_page_gives_way_to_a_probe() {
         let mut crowd = Crowd::new();
         for _ in 0..PLACES - SPARE - 1 {
-            crowd.add("127.0.0.1", false, Phase::Finishing);
+            crowd.add("127.0.0.1", false, ConnectionPhase::Finishing);
         }
-        crowd.add("127.0.0.2", true, Phase::Finishing);
+        crowd.add("127.0.0.2", true, ConnectionPhase::Finishing);
         assert_eq!(crowd.asks("127.0.0.1", false, Some(Topic::Ready)), THERE_IS);
         assert_eq!(crowd.asks("127.0.0.1", false, None), gone("127.0.0.1"));
-        crowd.add("127.0.0.1", false, Phase::Finishing);
+        crowd.add("127.0.0.1", false, ConnectionPhase::Finishing);
         assert_eq!(crowd.asks("127.0.0.1", false, None), REFUSED);
         assert_eq!(crowd.asks("127.0.0.1", true, Some(Topic::Status)), REFUSED);
     }
@@ -321,14 +326,14 @@ mod tests {
     #[test]
     fn without_a_request_strangers_go_first_and_the_oldest_of_them() {
         let mut crowd = Crowd::new();
-        crowd.add("127.0.0.1", false, Phase::Head);
+        crowd.add("127.0.0.1", false, ConnectionPhase::Head);
         assert_eq!(crowd.server.late_place(crowd.began), Some(0));
         for from in ["10.0.0.8", "10.0.0.9", "127.0.0.1"] {
-            crowd.add(from, false, Phase::Head);
+            crowd.add(from, false, ConnectionPhase::Head);
         }
-        crowd.add("10.0.0.7", false, Phase::Finishing);
+        crowd.add("10.0.0.7", false, ConnectionPhase::Finishing);
         assert_eq!(crowd.server.late_place(crowd.began), Some(1));
-        crowd.add("10.0.0.9", false, Phase::Head);
+        crowd.add("10.0.0.9", false, ConnectionPhase::Head);
         assert_eq!(crowd.server.late_place(crowd.began), Some(2), "it has two");
     }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use mio::Token;
 
-use super::connection::{Connection, Flow, PendingRequest, Phase};
+use super::connection::{Connection, ConnectionPhase, Flow, PendingRequest};
 use super::limits::{HELPERS, LEARNED_HELPERS, PAUSE, STRANGERS_HELPERS};
 use super::routes::Topic;
 use super::{Effect, StatusServer};
@@ -33,7 +33,7 @@ impl StatusServer {
         step: fn(&mut Probing, &Turn<'_>, Token) -> Progress,
     ) {
         let token = self.far_token(place);
-        if let Phase::Probing(probing) = &mut connection.phase {
+        if let ConnectionPhase::Probing(probing) = &mut connection.phase {
             let progress = step(probing, turn, token);
             self.progressed(turn, place, connection, progress);
         }
@@ -62,13 +62,13 @@ impl StatusServer {
     /// Connections to which metrics are passed on.
     fn merging(&self) -> usize {
         self.connections()
-            .filter(|(_, connection)| matches!(connection.phase, Phase::Merging(_)))
+            .filter(|(_, connection)| matches!(connection.phase, ConnectionPhase::Merging(_)))
             .count()
     }
 
     fn request_helper(&mut self, turn: &mut Turn<'_>, place: usize, connection: &mut Connection) {
         let token = self.far_token(place);
-        let Phase::Probing(probing) = &mut connection.phase else {
+        let ConnectionPhase::Probing(probing) = &mut connection.phase else {
             return;
         };
         self.helpers = self.helpers.saturating_add(1);
@@ -106,7 +106,7 @@ impl StatusServer {
     fn helpers_of(&self, from: IpAddr) -> usize {
         let helped = |(_, other): &(usize, &Connection)| {
             other.from == from
-                && matches!(&other.phase, Phase::Probing(probing) if probing.helper().is_some())
+                && matches!(&other.phase, ConnectionPhase::Probing(probing) if probing.helper().is_some())
         };
         self.connections().filter(helped).count()
     }
@@ -114,12 +114,12 @@ impl StatusServer {
     /// The node and loopback come first, then who has the fewest helpers: nobody gets ahead by asking more often.
     fn start_queued(&mut self, turn: &mut Turn<'_>) {
         let queued = |connection: &Connection| match &connection.phase {
-            Phase::Probing(probing) => probing.is_queued(),
-            Phase::Head
-            | Phase::Waiting(_)
-            | Phase::Merging(_)
-            | Phase::Finishing
-            | Phase::Lingering { .. } => false,
+            ConnectionPhase::Probing(probing) => probing.is_queued(),
+            ConnectionPhase::Head
+            | ConnectionPhase::Waiting(_)
+            | ConnectionPhase::Merging(_)
+            | ConnectionPhase::Finishing
+            | ConnectionPhase::Lingering { .. } => false,
         };
         loop {
             let next = self
@@ -138,7 +138,9 @@ impl StatusServer {
                 return;
             };
             self.request_helper(turn, place, &mut connection);
-            if matches!(connection.phase, Phase::Finishing) && connection.flush() != Flow::Later {
+            if matches!(connection.phase, ConnectionPhase::Finishing)
+                && connection.flush() != Flow::Later
+            {
                 continue;
             }
             self.put(place, connection);
@@ -158,14 +160,14 @@ impl StatusServer {
     pub(crate) fn answer(&mut self, turn: &mut Turn<'_>, stage: Stage, view: &View<'_>) {
         for place in 0..self.places.len() {
             let waits = self.connection(place).map(|connection| &connection.phase);
-            if !matches!(waits, Some(Phase::Waiting(_))) {
+            if !matches!(waits, Some(ConnectionPhase::Waiting(_))) {
                 continue;
             }
             let Some(mut connection) = self.take(place) else {
                 continue;
             };
-            let Phase::Waiting(pending) =
-                std::mem::replace(&mut connection.phase, Phase::Finishing)
+            let ConnectionPhase::Waiting(pending) =
+                std::mem::replace(&mut connection.phase, ConnectionPhase::Finishing)
             else {
                 continue;
             };
@@ -235,7 +237,7 @@ impl StatusServer {
         connection.put(bytes);
         let first = usize::from(self.settings.metrics.without_proxy);
         let merge = Merge::new(pending.framing, pending.query, (PAUSE, pending.end), first);
-        connection.phase = Phase::Merging(Box::new(merge));
+        connection.phase = ConnectionPhase::Merging(Box::new(merge));
         self.merge(turn, place, connection)
     }
 
@@ -259,7 +261,7 @@ impl StatusServer {
                 Flow::Broken => return Flow::Broken,
             }
             let mut out = Vec::new();
-            let Phase::Merging(merge) = &mut connection.phase else {
+            let ConnectionPhase::Merging(merge) = &mut connection.phase else {
                 return Flow::Later;
             };
             match merge.pump(turn, token, (&self.settings, &mut self.failing), &mut out) {
@@ -271,7 +273,7 @@ impl StatusServer {
                 Pumped::End => {
                     self.used_seldom = true;
                     connection.put(out);
-                    connection.phase = Phase::Finishing;
+                    connection.phase = ConnectionPhase::Finishing;
                     return Flow::Later;
                 }
             }
@@ -290,12 +292,12 @@ pub(super) fn finish_probe(
     body: &[u8],
 ) {
     let framing = match &connection.phase {
-        Phase::Probing(probing) => probing.framing,
-        Phase::Head
-        | Phase::Waiting(_)
-        | Phase::Merging(_)
-        | Phase::Finishing
-        | Phase::Lingering { .. } => return,
+        ConnectionPhase::Probing(probing) => probing.framing,
+        ConnectionPhase::Head
+        | ConnectionPhase::Waiting(_)
+        | ConnectionPhase::Merging(_)
+        | ConnectionPhase::Finishing
+        | ConnectionPhase::Lingering { .. } => return,
     };
     count(if status < 400 {
         &mut turn.counters.app_probes_passed
@@ -357,7 +359,8 @@ mod tests {
 
         /// Reports whether it gets a helper at once.
         fn asks(&mut self, from: &str, service: &str) -> bool {
-            let mut connection = Box::new(self.crowd.connection(from, false, Phase::Head));
+            let mut connection =
+                Box::new(self.crowd.connection(from, false, ConnectionPhase::Head));
             let check = Check::Grpc {
                 port: 8080,
                 service: service.to_owned(),
@@ -404,7 +407,7 @@ mod tests {
         /// A place of that address whose probe has a helper.
         fn helped(&self, from: &str) -> usize {
             let helped = |connection: &Connection| {
-                let Phase::Probing(probing) = &connection.phase else {
+                let ConnectionPhase::Probing(probing) = &connection.phase else {
                     panic!("{:?}", connection.phase)
                 };
                 probing.helper().is_some()
@@ -498,7 +501,7 @@ mod tests {
             server.places[node].as_mut().unwrap().deadline = turn.now;
             server.close(turn, owner);
             let heir = server.connection(stranger).unwrap();
-            assert!(matches!(&heir.phase, Phase::Probing(heir) if heir.is_queued()));
+            assert!(matches!(&heir.phase, ConnectionPhase::Probing(heir) if heir.is_queued()));
         });
     }
 }

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::StatusServer;
-use super::connection::{Connection, Flow, Phase};
+use super::connection::{Connection, ConnectionPhase, Flow};
 use super::serving::finish_probe;
 use crate::status::Turn;
 use crate::status::probes::Probing;
@@ -30,7 +30,7 @@ impl StatusServer {
         if let Some(asked) = asked {
             probing.share(asked);
         }
-        connection.phase = Phase::Probing(Box::new(probing));
+        connection.phase = ConnectionPhase::Probing(Box::new(probing));
         if asked.is_none() {
             self.probe(turn, place, connection, Probing::begin);
         }
@@ -77,7 +77,7 @@ impl StatusServer {
             return;
         }
         for connection in self.places.iter_mut().flatten() {
-            if let Phase::Probing(probing) = &mut connection.phase
+            if let ConnectionPhase::Probing(probing) = &mut connection.phase
                 && probing.shares() == Some(place)
             {
                 probing.share(heir);
@@ -98,11 +98,11 @@ impl StatusServer {
 
 fn probe_of(connection: &Connection) -> Option<&Probing> {
     match &connection.phase {
-        Phase::Probing(probing) => Some(probing),
-        Phase::Head
-        | Phase::Waiting(_)
-        | Phase::Merging(_)
-        | Phase::Finishing
-        | Phase::Lingering { .. } => None,
+        ConnectionPhase::Probing(probing) => Some(probing),
+        ConnectionPhase::Head
+        | ConnectionPhase::Waiting(_)
+        | ConnectionPhase::Merging(_)
+        | ConnectionPhase::Finishing
+        | ConnectionPhase::Lingering { .. } => None,
     }
 }

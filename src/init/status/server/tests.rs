@@ -31,7 +31,12 @@ impl Crowd {
     }
 
     /// The newest of all.
-    pub(super) fn connection(&mut self, from: &str, page: bool, phase: Phase) -> Connection {
+    pub(super) fn connection(
+        &mut self,
+        from: &str,
+        page: bool,
+        phase: ConnectionPhase,
+    ) -> Connection {
         let to = self.listener.local_addr().unwrap();
         let stream = TcpStream::connect(to).unwrap();
         drop(self.listener.accept().unwrap());
@@ -48,11 +53,11 @@ impl Crowd {
     }
 
     pub(super) fn learn(&mut self, from: &str) {
-        let mut probe = self.connection(from, false, Phase::Head);
+        let mut probe = self.connection(from, false, ConnectionPhase::Head);
         self.server.learn_node(&mut probe, self.began);
     }
 
-    pub(super) fn add(&mut self, from: &str, page: bool, phase: Phase) {
+    pub(super) fn add(&mut self, from: &str, page: bool, phase: ConnectionPhase) {
         let connection = self.connection(from, page, phase);
         self.server.places.push(Some(Box::new(connection)));
     }
@@ -64,7 +69,7 @@ impl Crowd {
         page: bool,
         topic: Option<Topic>,
     ) -> (bool, Vec<String>) {
-        let newcomer = self.connection(from, page, Phase::Head);
+        let newcomer = self.connection(from, page, ConnectionPhase::Head);
         let poll = Poll::new().unwrap();
         let mut turn = Turn {
             registry: poll.registry(),
