@@ -14,6 +14,8 @@
 mod event;
 mod items;
 mod panics;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 mod recovery;
 mod resume;
 mod room_list;
