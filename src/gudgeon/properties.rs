@@ -1,4 +1,4 @@
-//! Properties of reviews and of manifests, over the seeds of the fuzz targets, without a fuzzer.
+//! Properties of reviews, manifests and certificates, over the seeds of the fuzz targets, without a fuzzer.
 
 #![allow(
     clippy::print_stdout,
@@ -10,7 +10,10 @@
 use crate::admission::review;
 use crate::injector;
 use crate::manifest::{documents, input, job};
+use crate::tls as pair;
 
+#[path = "../../tests/fuzz-gudgeon/properties/certificates.rs"]
+mod certificates;
 #[path = "../../tests/fuzz-gudgeon/properties/configuration.rs"]
 mod configuration;
 #[path = "../../tests/support/corpus.rs"]
@@ -24,6 +27,7 @@ mod reviews;
 fn examples_and_their_beginnings() {
     run("review", reviews::check);
     run("manifests", manifests::check);
+    run("certificates", certificates::check);
 }
 
 #[test]
@@ -34,6 +38,11 @@ fn kept_review() {
 #[test]
 fn kept_manifests() {
     corpus::replay("manifests", manifests::check);
+}
+
+#[test]
+fn kept_certificates() {
+    corpus::replay("certificates", certificates::check);
 }
 
 fn run(target: &str, check: fn(&[u8])) {

@@ -31,6 +31,9 @@ pub mod aggregate;
 pub mod catalogue;
 pub mod consul;
 pub mod contribution;
+#[cfg(test)]
+#[path = "../../tests/support/corpus.rs"]
+mod corpus;
 pub mod directory;
 mod disk;
 mod error_text;
@@ -49,6 +52,8 @@ mod loop_stretch;
 pub mod memory;
 mod offload;
 pub mod panics;
+#[cfg(any(test, fuzzing))]
+pub mod properties;
 pub mod reconcile;
 
 pub use disk::{Disk, each_lookup, open_regular};

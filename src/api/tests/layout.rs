@@ -772,7 +772,7 @@ const LONGER_FILES: &[(&str, usize)] = &[
     ("xds/scope/destination_rule_idle_policies.rs", 470),
     ("xds/scope/envoy_filters.rs", 490),
     ("sources/disk.rs", 430),
-    ("sources/kubernetes/watcher.rs", 566),
+    ("sources/kubernetes/watcher.rs", 520),
     ("sources/kubernetes/config/mod.rs", 490),
     ("sources/consul/schedule.rs", 420),
     ("sources/kubernetes/index/source.rs", 447),

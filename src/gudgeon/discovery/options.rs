@@ -204,7 +204,7 @@ fn without_effect(flags: &DiscoveryFlags) -> impl Iterator<Item = String> {
 }
 
 /// Prefixes of the variables that pilot-discovery reads.
-const PREFIXES: [&str; 3] = ["PILOT_", "ISTIO_GPRC_", "K8S_INGRESS_NS"];
+const PREFIXES: [&str; 4] = ["PILOT_", "ISTIO_GPRC_", "K8S_INGRESS_NS", "XDS_AUTH"];
 
 /// Keys are fetched as often as that at most: an issuer is somebody else.
 const MIN_REFRESH: Duration = Duration::from_secs(1);
@@ -375,6 +375,7 @@ mod tests {
         let environment = [
             ("PILOT_SIDECAR_USE_REMOTE_ADDRESS", "true"),
             ("PILOT_ENABLE_EDS_DEBOUCE", "false"),
+            ("XDS_AUTH", "false"),
             ("PILOT_RESPECT_DNS_TTL", ""),
             ("PILOT_HTTP10", "true"),
             ("PILOT_PORT_15010_TCP", "tcp://10.0.0.1:15010"),
@@ -385,7 +386,7 @@ mod tests {
         assert_eq!(
             warnings,
             [
-                "variables that have no effect here: PILOT_ENABLE_EDS_DEBOUCE, PILOT_SIDECAR_USE_REMOTE_ADDRESS"
+                "variables that have no effect here: PILOT_ENABLE_EDS_DEBOUCE, PILOT_SIDECAR_USE_REMOTE_ADDRESS, XDS_AUTH"
             ]
         );
         let (_, warnings) = read("gudgeon discovery", &environment[..1]).unwrap();
@@ -394,7 +395,7 @@ mod tests {
             ["variable that has no effect here: PILOT_SIDECAR_USE_REMOTE_ADDRESS"]
         );
         assert!(
-            read("gudgeon discovery", &environment[2..])
+            read("gudgeon discovery", &environment[3..])
                 .unwrap()
                 .1
                 .is_empty()

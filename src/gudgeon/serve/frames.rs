@@ -180,4 +180,56 @@ mod tests {
         frames.take(&frame(4, 0, 6), Instant::now());
         assert_eq!(frames.open_since(), None);
     }
+
+    /// Returns true if a frame or a header block is open after these bytes, which begin behind the preface.
+    fn is_open(mut bytes: &[u8]) -> bool {
+        let mut block = false;
+        loop {
+            let &[high, middle, low, kind, flags, _, _, _, _, ref rest @ ..] = bytes else {
+                return block || !bytes.is_empty();
+            };
+            let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+            let Some(after) = rest.get(length..) else {
+                return block || kind != DATA;
+            };
+            if matches!(kind, HEADERS | CONTINUATION) {
+                block = flags & END_HEADERS == 0;
+            }
+            bytes = after;
+        }
+    }
+
+    /// Three frames of any kind and length, in pieces of any size, whole or not.
+    #[test]
+    fn pieces_make_no_difference() {
+        const SIZES: [usize; 5] = [1, 2, 7, 13, 40];
+        let kinds = [
+            (DATA, 0),
+            (HEADERS, 0),
+            (HEADERS, END_HEADERS),
+            (CONTINUATION, 0),
+            (CONTINUATION, END_HEADERS),
+            (4, END_HEADERS),
+        ];
+        let all = kinds.map(|(kind, flags)| [0, 1, 11].map(|length| frame(kind, flags, length)));
+        let all = all.as_flattened();
+        let now = Instant::now();
+        for (first, second, third) in all.iter().flat_map(|a| {
+            all.iter()
+                .flat_map(move |b| all.iter().map(move |c| (a, b, c)))
+        }) {
+            let bytes = [first.as_slice(), second, third].concat();
+            for size in SIZES {
+                let mut taken = Frames::default();
+                taken.take(&[b'P'; PREFACE], now);
+                let mut end = 0;
+                for piece in bytes.chunks(size) {
+                    taken.take(piece, now);
+                    end += piece.len();
+                    let so_far = &bytes[..end];
+                    assert_eq!(taken.open_since().is_some(), is_open(so_far), "{so_far:?}");
+                }
+            }
+        }
+    }
 }

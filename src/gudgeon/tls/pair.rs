@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::crypto::ring::sign::any_supported_type;
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
@@ -57,7 +57,7 @@ impl Pair {
     pub(crate) fn parse(chain: &[u8], key: &[u8]) -> Result<Self, PairError> {
         let chain = certificates(chain).map_err(PairError::Chain)?;
         let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|cause| PairError::Key(format!("no private key in it: {cause}")))?;
+            .map_err(|cause| PairError::Key(format!("no private key in it: {}", fault(&cause))))?;
         Self::of(chain, &key)
     }
 
@@ -98,6 +98,17 @@ impl Pair {
     }
 }
 
+/// Describes an error of PEM without the lines that it quotes: a key whose lines were joined is one of them.
+const fn fault(error: &pem::Error) -> &'static str {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => "a section has no END line of its own",
+        pem::Error::IllegalSectionStart { .. } => "a BEGIN line does not end with -----",
+        pem::Error::Base64Decode(_) => "a section is not base64",
+        pem::Error::NoItemsFound => "there is no such section",
+        _ => "a section cannot be read",
+    }
+}
+
 /// The certificates of a PEM file, at least one.
 ///
 /// # Errors
@@ -105,7 +116,7 @@ impl Pair {
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let mut found = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(pem) {
-        found.push(certificate.map_err(|cause| format!("not PEM: {cause}"))?);
+        found.push(certificate.map_err(|cause| format!("not PEM: {}", fault(&cause)))?);
         if found.len() > MAX_CERTIFICATES {
             return Err(format!("more than {MAX_CERTIFICATES} certificates in it"));
         }
@@ -216,6 +227,29 @@ mod tests {
             let error = Pair::parse(a, b).unwrap_err();
             assert_eq!(matches!(error, PairError::Chain(_)), is_chain, "{error:?}");
         }
+    }
+
+    #[test]
+    fn an_error_quotes_no_line() {
+        let (chain, key) = made();
+        let (joined_chain, joined_key) = (chain.replace('\n', ""), key.replace('\n', ""));
+        let of =
+            |chain: &str, key: &str| Pair::parse(chain.as_bytes(), key.as_bytes()).unwrap_err();
+        let no_end = "a section has no END line of its own";
+        assert_eq!(
+            of(&chain, &joined_key),
+            PairError::Key(format!("no private key in it: {no_end}"))
+        );
+        assert_eq!(
+            of(&joined_chain, &key),
+            PairError::Chain(format!("not PEM: {no_end}"))
+        );
+        let (cut, _) = joined_key.split_once("-----END").unwrap();
+        let no_begin = "a BEGIN line does not end with -----";
+        assert_eq!(
+            of(&chain, cut),
+            PairError::Key(format!("no private key in it: {no_begin}"))
+        );
     }
 
     #[test]

@@ -48,4 +48,6 @@ pub use list::ListedPart;
 pub(crate) use served_kinds::{MaxAge, ServedKinds};
 pub use status_queue::Subject;
 pub use store::{Change, Changes, Freshness, Reader, WithoutRoom, Writer, store};
+#[cfg(any(test, fuzzing))]
+pub(crate) use watcher::properties::check as check_watch;
 pub use watcher::{ObjectSource, Selection, WatchTiming, Watcher};

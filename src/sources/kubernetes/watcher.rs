@@ -11,8 +11,11 @@
 //! Responses are untrusted. So a list has a bound in bytes, objects, pages and time, and failures are retried with backoff
 //! until a watch has lasted: a complete list, or a watch that has begun, does not reset the backoff. A panic is such a failure.
 
+mod event;
 mod items;
 mod panics;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 mod recovery;
 mod resume;
 mod room_list;
@@ -30,7 +33,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 
-use super::answer::{ApiStatus, chunk};
+use super::answer::chunk;
 use super::connect::{Cluster, REQUEST};
 use super::failure::{Action, Cause, Failure, OfCluster};
 use super::line_buffer::LineBuffer;
@@ -39,7 +42,8 @@ use super::store::{ObjectList, Writer};
 use crate::kind::{Key, Kind, Resource};
 use crate::offload::offload;
 use crate::panics::caught;
-use items::{Items, ObjectHead, Unreadable};
+use event::{DecodedChange, DecodedEvent};
+use items::{Items, Unreadable};
 pub(crate) use recovery::ServerRecovery;
 use room_list::{BETWEEN_LISTS, RoomList};
 
@@ -134,14 +138,6 @@ struct PageMetadata {
     resource_version: String,
     #[serde(default, rename = "continue")]
     more: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct WatchEvent<'a> {
-    #[serde(rename = "type")]
-    what: String,
-    #[serde(borrow)]
-    object: &'a RawValue,
 }
 
 /// The end of a watch.
@@ -289,7 +285,8 @@ impl<K: Kind> Watcher<K> {
             while let Some(line) = lines.next().map_err(failure)? {
                 // One after the other, in the order of the watch.
                 let read = offload(line.len(), move || DecodedEvent::read(&line)).await;
-                let event = read.unwrap_or_else(|| Err(malformed(&"decoding panicked")));
+                let event =
+                    read.unwrap_or_else(|| Err(Cause::Malformed("decoding panicked".to_owned())));
                 let event = event.map_err(failure)?;
                 self.apply(event.change, store, health);
                 // The version moves on after its change is applied: a watch that resumes must not skip it.
@@ -499,52 +496,6 @@ impl Health {
             recovery.notify();
             self.others_notified = true;
         }
-    }
-}
-
-/// The change of an event.
-enum DecodedChange<K> {
-    Set(K),
-    Unreadable(Unreadable),
-    Gone(Key),
-    /// Bookmarks and unknown types of events: only their version is used.
-    None,
-}
-
-/// An event, decoded.
-struct DecodedEvent<K> {
-    change: DecodedChange<K>,
-    version: Box<str>,
-}
-
-fn malformed(error: &impl ToString) -> Cause {
-    Cause::Malformed(error.to_string())
-}
-
-impl<K: Kind> DecodedEvent<K> {
-    fn read(line: &[u8]) -> Result<Self, Cause> {
-        let event: WatchEvent<'_> =
-            serde_json::from_slice(line).map_err(|error| malformed(&error))?;
-        let object = event.object.get();
-        if event.what == "ERROR" {
-            let status: ApiStatus =
-                serde_json::from_str(object).map_err(|error| malformed(&error))?;
-            return Err(status.cause(None, None));
-        }
-        let ObjectHead { metadata } =
-            serde_json::from_str(object).map_err(|error| malformed(&error))?;
-        let change = match &*event.what {
-            "ADDED" | "MODIFIED" => match items::object::<K>(object) {
-                Ok(object) => DecodedChange::Set(object),
-                Err(wrong) => DecodedChange::Unreadable(wrong),
-            },
-            "DELETED" => DecodedChange::Gone(metadata.key()),
-            _ => DecodedChange::None,
-        };
-        Ok(Self {
-            change,
-            version: metadata.resource_version,
-        })
     }
 }
 

@@ -1,7 +1,5 @@
 //! Consul as a source, against an agent that does what a real one does only now and then.
 
-#[path = "../../../../tests/support/corpus.rs"]
-mod corpus;
 mod fake;
 #[path = "../../../../tests/fuzz-gudgeon/properties/consul.rs"]
 mod property;
@@ -315,7 +313,7 @@ fn a_value_of_the_wrong_type_is_not_quoted() {
 
 #[test]
 fn kept_answers() {
-    corpus::replay("consul", property::check);
+    crate::corpus::replay("consul", property::check);
 }
 
 /// The examples that fuzzing begins with, without a fuzzer.

@@ -3,6 +3,8 @@
 mod analysis;
 mod definitions;
 mod object;
+#[cfg(any(test, fuzzing))]
+pub(super) mod properties;
 mod settings;
 mod status_repairs;
 #[cfg(test)]
