@@ -105,7 +105,7 @@ const fn fault(error: &pem::Error) -> &'static str {
         pem::Error::IllegalSectionStart { .. } => "a BEGIN line does not end with -----",
         pem::Error::Base64Decode(_) => "a section is not base64",
         pem::Error::NoItemsFound => "there is no such section",
-        _ => "a section cannot be read",
+        pem::Error::Io(_) | pem::Error::SectionTooLarge | _ => "a section cannot be read",
     }
 }
 
