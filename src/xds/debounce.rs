@@ -94,7 +94,7 @@ pub struct Debounce {
     endpoints: Option<Endpoints>,
     /// A snapshot is being made.
     busy: bool,
-    /// A snapshot could not be made: the next one may differ in more from what is served than in what is told until then.
+    /// A snapshot could not be built: the next one may differ in more from what is served than in what is told until then.
     behind: bool,
 }
 

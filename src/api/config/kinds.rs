@@ -20,7 +20,7 @@ pub use earlier::EARLIER;
 use effect::DryRun;
 pub use effect::{Effect, Role, dry_run_note, limited_notes_of, notes, notes_of, without_effect};
 pub use later::LATER;
-pub use selector::WorkloadSelector;
+pub use selector::SelectorField;
 
 /// The depth to which an object is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +55,8 @@ pub struct Kind {
     pub(super) rule: Option<rules::Rule>,
     /// Notes on the parts of a valid object that discovery serves otherwise than written.
     pub(super) notes: Option<SpecNotes>,
-    /// The selector of workloads of the object's namespace.
-    pub selector: Option<WorkloadSelector>,
+    /// The selector of workloads that `analyze` reports where it finds none; a ServiceEntry's is reported as one without endpoints.
+    pub selector: Option<SelectorField>,
     /// The effect of the annotation `istio.io/dry-run` on its objects.
     dry_run: DryRun,
     /// The part that today does the work of a kind without an effect; `None`: none does, or it has one of its own.
@@ -124,8 +124,8 @@ macro_rules! kinds {
     (notes) => { None };
     (notes $file:ident) => { Some(discovery_notes::$file::notes) };
     (selector) => { None };
-    (selector $labels:literal) => { Some(WorkloadSelector::new($labels, None)) };
-    (selector $labels:literal $note:ident) => { Some(WorkloadSelector::new($labels, Some(discovery_notes::$note))) };
+    (selector $labels:literal) => { Some(SelectorField::new($labels, None)) };
+    (selector $labels:literal $note:ident) => { Some(SelectorField::new($labels, Some(discovery_notes::$note))) };
     (dry_run) => { DryRun::Unread };
     (dry_run $dry_run:ident) => { DryRun::$dry_run };
     (instead) => { None };

@@ -50,8 +50,8 @@ pub use crate::finding::{
 pub use envelope::{MAX_BYTES, MAX_DEPTH};
 pub(crate) use kinds::row;
 pub use kinds::{
-    Check, EARLIER, Effect, KINDS, Kind, LATER, Role, WorkloadSelector, dry_run_note, is_ours,
-    kind, limited_notes_of, named, notes, notes_of, unread_api, unread_kind, without_effect,
+    Check, EARLIER, Effect, KINDS, Kind, LATER, Role, SelectorField, dry_run_note, is_ours, kind,
+    limited_notes_of, named, notes, notes_of, unread_api, unread_kind, without_effect,
 };
 pub use status::{ObjectStatus, ServedInstead};
 pub use validation::{check_received, check_rules, refuse_unknown_numbers};

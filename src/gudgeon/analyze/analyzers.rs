@@ -18,7 +18,7 @@ enum Analyzer {
     Each(&'static str, fn(&Inventory, &Item, &mut Vec<Message>)),
 }
 
-/// All analyzers; the messages of one object come in this order.
+/// All analyzers; the messages at one line of an object come in this order.
 const ANALYZERS: [Analyzer; 30] = [
     Each("VirtualService", references::gateways),
     Each("VirtualService", references::destinations),

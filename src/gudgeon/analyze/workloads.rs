@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::config::{KINDS, WorkloadSelector};
+use api::config::{KINDS, SelectorField};
 use api::model::{Labels, selects};
 use api::well_known::NETWORK;
 use serde_json::Value as Json;
@@ -18,7 +18,7 @@ pub(super) fn selectors(all: &Inventory, found: &mut Vec<Message>) {
         return;
     }
     for kind in KINDS {
-        let Some(WorkloadSelector {
+        let Some(SelectorField {
             labels: place,
             of_routers,
         }) = kind.selector

@@ -246,13 +246,13 @@ impl DiscoveryMetrics {
         self.internal.inc();
     }
 
-    /// Counts a type of which a resource could not be made for a stream.
+    /// Counts a type of which a resource could not be built for a stream.
     pub(crate) fn count_build_error(&self, kind: Type) {
         Self::count(&self.pushes, &format!("{}_builderr", kind.as_str()));
         self.internal.inc();
     }
 
-    /// A snapshot could not be made.
+    /// A snapshot could not be built.
     pub(crate) fn count_snapshot_error(&self) {
         self.contexts.inc();
     }

@@ -193,7 +193,7 @@ impl Session {
         self.inner().stream.next(now)
     }
 
-    /// Types of which something could not be made.
+    /// Types of which something could not be built.
     pub(super) fn take_build_errors(&self) -> BTreeSet<Type> {
         self.inner().stream.take_failed()
     }

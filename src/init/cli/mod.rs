@@ -1,4 +1,4 @@
-//! The command line: from the argument list to a `Subcommand`, or to a `EarlyExit` with the text to print and the exit code.
+//! The command line: from the argument list to a `Subcommand`, or to an `EarlyExit` with the text to print and the exit code.
 //!
 //! `normalise` brings every spelling of pilot-agent's to one. Values stay text; `config` says what they mean. Called by another name (`pilot-agent`) nothing changes.
 

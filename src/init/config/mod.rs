@@ -1,7 +1,7 @@
 //! The settings of `pintle proxy` and `pintle run`, checked: paths, durations and limits that later code need not doubt.
 //!
 //! `Config` is made once, from defaults, `PROXY_CONFIG`, the environment and the flags (in that order), and never
-//! changes. Nothing here reads a file or a clock, but for `HostFacts`'s CPU limit, which is asked for where nobody has said
+//! changes. Nothing here reads a file or a clock, but for the CPU limit of `HostFacts`, which is asked for where nobody has said
 //! one.
 
 #![forbid(unsafe_code)]

@@ -244,9 +244,9 @@ fn used(
         room = left.unwrap_or_default();
         left.is_some()
     };
-    let max = backends.iter().take_while(fits).count();
+    let fitting = backends.iter().take_while(fits).count();
     let all = backends.len();
-    let backends = backends.get(..max).unwrap_or_default();
+    let backends = backends.get(..fitting).unwrap_or_default();
     let mut notes = notes(selection.settings, source, entry, backends);
     let note = |message, whole| Report {
         source: source.clone(),
@@ -256,9 +256,9 @@ fn used(
         message,
         whole,
     };
-    if all > max {
+    if all > fitting {
         let why = too_many_places(limits.places);
-        let message = format!("selects {all} workloads, and the first {max} are used: {why}");
+        let message = format!("selects {all} workloads, and the first {fitting} are used: {why}");
         notes.push(note(message, false));
     }
     let backends = backends.iter().copied();

@@ -68,7 +68,7 @@ pub(crate) fn read<V: StoredForm>(
         size: 0,
         // Values with their text: they are fewer than bytes, and an escape is at most half as long again as it was written. The
         // rest is for aliases, which are bounded in each document, and would not be in many.
-        most_bytes: text.len().saturating_mul(3).saturating_add(SPARE_BYTES),
+        max_bytes: text.len().saturating_mul(3).saturating_add(SPARE_BYTES),
     };
     for document in document::documents_within(text, limits) {
         let document = document?;
@@ -97,7 +97,7 @@ struct TextReader<V, F> {
     documents: usize,
     /// Bytes that the values so far take, and may take.
     size: usize,
-    most_bytes: usize,
+    max_bytes: usize,
 }
 
 impl<V, F> TextReader<V, F>
@@ -107,8 +107,8 @@ where
 {
     fn part(&mut self, part: &Part<'_>) -> Result<(), Malformed> {
         self.size = self.size.saturating_add(part.size());
-        if self.size > self.most_bytes {
-            let max = self.most_bytes;
+        if self.size > self.max_bytes {
+            let max = self.max_bytes;
             return Err(Malformed {
                 line: part.begin(),
                 cause: format!("aliases of all documents stand for more than {max} bytes"),

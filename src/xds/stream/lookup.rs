@@ -37,7 +37,7 @@ pub(super) struct ResponseContent {
     pub(super) removed: Vec<Arc<str>>,
     /// Something that is gone was left as it was.
     pub(super) retained: bool,
-    /// Something could not be made, and was left as it was.
+    /// Something could not be built, and was left as it was.
     pub(super) failed: bool,
     /// The version of everything that the client has after it.
     pub(super) version: Version,

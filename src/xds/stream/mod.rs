@@ -131,7 +131,7 @@ pub struct Stream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BuildPanic;
 
-/// The resource of a name, `None` without one; [`BuildPanic`] if it could not be made.
+/// The resource of a name, `None` without one; [`BuildPanic`] if it could not be built.
 type Lookup = Result<Option<Arc<Resource>>, BuildPanic>;
 
 /// Calls a view, and catches a panic: the caches that a view fills are whole at every moment.

@@ -22,7 +22,7 @@ struct UnknownNamesOfType {
     remembered: BTreeSet<Arc<str>>,
     /// Beyond the bound: the next response says that there is nothing of them.
     owed: Vec<Arc<str>>,
-    /// That response could not be made: its names go with the next one of the type.
+    /// That response could not be built: its names go with the next one of the type.
     waits: bool,
     /// State of the world: all beyond the bound in the last request. Each acknowledgement has them once more.
     last: Option<Version>,
@@ -147,7 +147,7 @@ impl UnknownNames {
         }
     }
 
-    /// A new push may make what could not be made.
+    /// A new push may build what could not be built.
     pub(super) fn retry(&mut self) {
         self.0.iter_mut().for_each(|known| known.waits = false);
     }

@@ -1,15 +1,15 @@
-//! Selectors of workloads, as kinds have them.
+//! The fields of kinds that select workloads.
 
-/// The selector of a kind's objects.
+/// The field with which a kind's objects select workloads.
 #[derive(Clone, Copy, Debug)]
-pub struct WorkloadSelector {
+pub struct SelectorField {
     /// The path of its labels in the spec.
     pub labels: &'static str,
     /// The note at an object whose selector finds routers alone, where it has no effect on them.
     pub of_routers: Option<&'static str>,
 }
 
-impl WorkloadSelector {
+impl SelectorField {
     pub(super) const fn new(labels: &'static str, of_routers: Option<&'static str>) -> Self {
         Self { labels, of_routers }
     }

@@ -42,12 +42,12 @@ impl Beside {
         let mut took = self.asks.join().unwrap();
         assert!(!took.is_empty(), "{}: no answer", self.name);
         took.sort_unstable();
-        let (max, worst) = (took[took.len() * 9 / 10], took[took.len() - 1]);
+        let (most, worst) = (took[took.len() * 9 / 10], took[took.len() - 1]);
         let summary = format!(
-            "{}: {} answers, nine of ten in {max:?}, all in {worst:?}",
+            "{}: {} answers, nine of ten in {most:?}, all in {worst:?}",
             self.name,
             took.len()
         );
-        assert!(max < bound && worst < bound + SLACK, "{summary}");
+        assert!(most < bound && worst < bound + SLACK, "{summary}");
     }
 }

@@ -99,10 +99,10 @@ fn build(dialect: Dialect) -> FuncMap {
 
 /// The function within its bounds.
 fn counted(row: &Function) -> gotmpl::ValueFunc {
-    let Function(name, fewest, max, call) = *row;
+    let Function(name, min, max, call) = *row;
     Arc::new(move |args: &[Value]| {
-        if args.len() < fewest || args.len() > max {
-            let expected = if args.len() < fewest { fewest } else { max };
+        if args.len() < min || args.len() > max {
+            let expected = if args.len() < min { min } else { max };
             return Err(TemplateError::ArgCount {
                 name: name.to_owned(),
                 expected,
