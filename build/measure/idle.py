@@ -20,9 +20,9 @@ REQUESTS = 10
 # A minute in which nobody asks; a part of it where a figure is to be had soon.
 QUIET, QUIET_QUICKLY = 60, 10
 # The machine's share of a window is not told from the role's: in one run of CI all roles took six to ten times what they take in
-# every other, those without a cluster too. So a window in which one exceeds its promise is followed by another, and the least
-# that a role took counts: what it does itself, it does in each.
-WINDOWS = 3
+# every other, those without a cluster too. So a window in which one exceeds its promise is followed by whole minutes, and the least
+# that a role took in one of them counts: what it does every minute or more often, it does in each.
+MINUTES = 2
 # Roles that read one are named after it.
 API_SERVER = "API server"
 
@@ -85,14 +85,13 @@ def window(running, seconds):
 
 
 def processors(running, seconds):
-    """The same in the window that disturbed the role least."""
+    """The same, where one exceeds its promise in the minute that disturbed the role least."""
     promised = measure.promises()["idle"]["processor"]
     found = window(running, seconds)
-    for _ in range(WINDOWS - 1):
-        if max(found.values()) <= promised:
-            break
-        again = window(running, seconds)
-        found = {name: min(took, again[name]) for name, took in found.items()}
+    minutes = []
+    while max(found.values()) > promised and len(minutes) < MINUTES:
+        minutes.append(window(running, QUIET))
+        found = {name: min(minute[name] for minute in minutes) for name in running}
     return found
 
 

@@ -23,7 +23,7 @@ pub(crate) fn check(bytes: &[u8]) {
     let pair = of_files(&chain, &key);
     of_secret(&chain, &key, &root, pair.as_ref());
     if let Ok(text) = std::str::from_utf8(bytes) {
-        is_told_in_short(credential_of(text).err());
+        is_told_in_short(credential_of(text).err(), &key);
     }
 }
 
@@ -60,7 +60,7 @@ fn of_files(chain: &[u8], key: &[u8]) -> Option<Pair> {
     }
     let bundle = is_bundle(chain);
     assert!(read.is_ok() || bundle.is_err());
-    is_told_in_short(bundle.err());
+    is_told_in_short(bundle.err(), key);
     match Pair::parse(chain, key) {
         Ok(pair) => {
             let leaf = read.ok().and_then(|read| read.into_iter().next());
@@ -68,7 +68,8 @@ fn of_files(chain: &[u8], key: &[u8]) -> Option<Pair> {
             Some(pair)
         }
         Err(error) => {
-            is_told_in_short(Some(error.of_files(Path::new("chain"), Path::new("key"))));
+            let error = error.of_files(Path::new("chain"), Path::new("key"));
+            is_told_in_short(Some(error), key);
             None
         }
     }
@@ -91,14 +92,23 @@ fn of_secret(chain: &[u8], key: &[u8], root: &[u8], pair: Option<&Pair>) {
         assert!(format!("{found:?}").len() < 300);
         assert!(found.pair.is_none() || pair.is_some());
     }
-    is_told_in_short(found.err());
+    is_told_in_short(found.err(), key);
 }
 
-/// In one line, which quotes no key.
-fn is_told_in_short(error: Option<String>) {
+/// In one line, which quotes no key, be it as a list of bytes.
+fn is_told_in_short(error: Option<String>, key: &[u8]) {
     let Some(words) = error else {
         return;
     };
     assert!(!words.is_empty() && words.len() < 400, "{words}");
     assert!(!words.contains(char::is_control), "{words:?}");
+    let parts = key
+        .chunks_exact(16)
+        .filter_map(|part| std::str::from_utf8(part).ok());
+    assert!(
+        !parts.into_iter().any(|part| words.contains(part)),
+        "{words}"
+    );
+    let numbers = words.split(", ").filter(|part| part.parse::<u8>().is_ok());
+    assert!(numbers.count() < 4, "{words}");
 }

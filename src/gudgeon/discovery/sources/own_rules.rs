@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 /// The longest wait for Ingresses once the other rules of clusters are there. Chosen: an API server that is there answers in less, and
 /// an account without the right to list them does not keep others' rules in force.
-const LATE: Duration = Duration::from_secs(10);
+pub(super) const LATE: Duration = Duration::from_secs(10);
 
 /// Own rules of clusters, for the tasks that put them into the hub.
 #[derive(Clone, Debug)]

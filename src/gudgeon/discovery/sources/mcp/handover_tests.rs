@@ -10,9 +10,10 @@ use sources::contribution::{SourceId, SyncState};
 use sources::kubernetes::BrokenCredentials;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::super::Sources;
+use super::super::own_rules::LATE;
 use super::{McpSources, start};
 use crate::discovery::hub::Hub;
 use crate::discovery::testing::{flags, hub, hub_of, large_contribution, memory_of};
@@ -175,6 +176,7 @@ async fn rules_of_sources_go_behind_those_of_ingresses_if_these_are_in_time() {
         let own = handover.sources.own.of_clusters();
         own.ingresses_are_put(false);
         handover.name_nothing();
+        let begun = Instant::now();
         own.are_put();
         assert_eq!(handover.applied().await, ["theirs.example"]);
         if are_in_time {
@@ -183,6 +185,7 @@ async fn rules_of_sources_go_behind_those_of_ingresses_if_these_are_in_time() {
             tokio::time::pause();
         }
         until(|| handover.hosts().is_empty()).await;
+        assert_eq!(begun.elapsed() < LATE, are_in_time);
     }
 }
 

@@ -516,12 +516,15 @@ async fn a_server_that_stays_the_same_is_asked_ever_less_often() {
     let begun = Instant::now();
     let mut source = Source::start(&fake, settings());
     let looks = || fake.paths().iter().filter(|path| *path == "/apis").count();
-    while looks() < 5 {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{}", looks());
+    // A look that failed on a busy machine is followed by another one at once, so that the pauses count and not the looks.
+    let (mut looked, mut last, mut pause) = (0, begun, Duration::ZERO);
+    while pause < settings().recheck_interval * 4 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{pause:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
+        if looks() > looked {
+            (looked, pause, last) = (looks(), last.elapsed(), Instant::now());
+        }
     }
-    // After 0.3, 0.6, 1.3 and 2.6 s.
-    assert!(begun.elapsed() > settings().recheck_interval * 8);
     // A kind that comes is found all the same.
     fake.set_api_group(ISTIO, &["serviceentries"]);
     fake.put_in("serviceentries", entry("a.example"));
