@@ -38,8 +38,8 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 /// Describes a decoding error without the value, which may be a secret.
 pub(crate) fn misread(error: &serde_json::Error) -> String {
     let message = error.to_string();
-    // serde quotes the value before these words, and the value may be of a Secret.
-    match message.split_once(", expected ") {
+    // serde quotes the value before these words, and the value may be of a Secret. It may also hold the words itself.
+    match message.rsplit_once(", expected ") {
         Some((_, expected)) => format!("a value is not {expected}"),
         None => message,
     }
@@ -55,5 +55,19 @@ mod tests {
         let line = one_line(&text);
         assert!(line.starts_with("a bx"));
         assert_eq!(line.len(), MAX_CHARACTERS);
+    }
+
+    #[test]
+    fn no_part_of_a_value_is_in_the_text() {
+        for (value, text) in [
+            (r#""S3CRET""#, "a value is not unit at line 1 column 8"),
+            (
+                r#""a, expected S3CRET""#,
+                "a value is not unit at line 1 column 20",
+            ),
+        ] {
+            let error = serde_json::from_str::<()>(value).unwrap_err();
+            assert_eq!(misread(&error), text);
+        }
     }
 }
