@@ -28,7 +28,7 @@ pub(crate) struct Policy {
 pub(crate) struct Decision {
     pub(crate) inject: bool,
     pub(crate) reason: &'static str,
-    /// The inject value, where it is not understood.
+    /// The inject value, where it is not understood or has no effect.
     pub(crate) warning: Option<String>,
 }
 
@@ -40,29 +40,16 @@ pub(crate) fn decide(pod: &Value, namespace: &str, policy: Option<&Policy>) -> D
         reason,
         warning: None,
     };
-    if pod
-        .get("spec")
-        .and_then(|spec| spec.get("hostNetwork"))
-        .and_then(Value::as_bool)
-        == Some(true)
-    {
-        // Redirection would change the routing of the node and not of the pod, as Istio says.
-        return decided(false, "host network");
+    let own = own_value(pod);
+    if let Some((reason, cause)) = never_injected(pod, namespace) {
+        return Decision {
+            inject: false,
+            reason,
+            warning: own.and_then(|(place, value)| no_effect(place, value, cause)),
+        };
     }
-    if is_of_windows(pod) {
-        // Proxy and redirection are Linux's, and the API server refuses a pod of Windows that has fields of Linux.
-        return decided(false, "windows");
-    }
-    if IGNORED.contains(&namespace) {
-        return decided(false, "ignored namespace");
-    }
-    for (reason, value) in [
-        ("label", pod::label(pod, INJECT)),
-        ("annotation", pod::annotation(pod, INJECT)),
-    ] {
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
-            return parse_annotation(value, reason);
-        }
+    if let Some((place, value)) = own {
+        return parse_annotation(value, place);
     }
     let Some(policy) = policy else {
         return decided(true, "policy");
@@ -84,11 +71,47 @@ pub(crate) fn decide(pod: &Value, namespace: &str, policy: Option<&Policy>) -> D
     decided(policy.enabled, "policy")
 }
 
+/// Returns the reason and its explanation for a pod that is not injected, whatever its label and annotation say.
+fn never_injected(pod: &Value, namespace: &str) -> Option<(&'static str, &'static str)> {
+    if pod.pointer("/spec/hostNetwork").and_then(Value::as_bool) == Some(true) {
+        // Redirection would change the routing of the node and not of the pod, as Istio says.
+        return Some(("host network", "the pod is on its node's network"));
+    }
+    if is_of_windows(pod) {
+        // Proxy and redirection are Linux's, and the API server refuses a pod of Windows that has fields of Linux.
+        return Some(("windows", "the pod is of Windows nodes"));
+    }
+    let is_ignored = IGNORED.contains(&namespace);
+    is_ignored.then_some(("ignored namespace", "no pod of this namespace is injected"))
+}
+
 /// Returns true for a pod of Windows nodes. Before `os` existed, the node selector alone told.
 fn is_of_windows(pod: &Value) -> bool {
-    ["/spec/os/name", "/spec/nodeSelector/kubernetes.io~1os"]
+    [
+        "/spec/os/name",
+        "/spec/nodeSelector/kubernetes.io~1os",
+        "/spec/nodeSelector/beta.kubernetes.io~1os",
+    ]
+    .into_iter()
+    .any(|path| pod.pointer(path).and_then(Value::as_str) == Some("windows"))
+}
+
+/// The pod's own inject value, and its place: the label counts before the annotation.
+fn own_value(pod: &Value) -> Option<(&'static str, &str)> {
+    let places = [
+        ("label", pod::label(pod, INJECT)),
+        ("annotation", pod::annotation(pod, INJECT)),
+    ];
+    let mut given = places
         .into_iter()
-        .any(|path| pod.pointer(path).and_then(Value::as_str) == Some("windows"))
+        .filter_map(|(place, value)| Some((place, value?)));
+    given.find(|(_, value)| !value.is_empty())
+}
+
+/// Warns of a value that enables the injection of a pod which is never injected.
+fn no_effect(place: &'static str, value: &str, cause: &str) -> Option<String> {
+    let asks = parse_annotation(value, place).inject;
+    asks.then(|| format!("{place} {INJECT}: {value:?} has no effect: {cause}"))
 }
 
 fn parse_annotation(value: &str, reason: &'static str) -> Decision {
@@ -146,6 +169,13 @@ mod tests {
             ),
             (
                 json!({"spec": {"nodeSelector": {"kubernetes.io/os": "windows"}}}),
+                "ns",
+                true,
+                false,
+                "windows",
+            ),
+            (
+                json!({"spec": {"nodeSelector": {"beta.kubernetes.io/os": "windows"}}}),
                 "ns",
                 true,
                 false,
@@ -228,16 +258,58 @@ mod tests {
         for (pod, namespace, enabled, inject, reason) in rows {
             let found = decide(&pod, namespace, Some(&policy(enabled)));
             assert_eq!(
-                found,
-                Decision {
-                    inject,
-                    reason,
-                    warning: None
-                },
+                (found.inject, found.reason),
+                (inject, reason),
                 "{pod} {namespace} {enabled}"
             );
         }
         assert!(decide(&json!({"metadata": {"labels": {"never": ""}}}), "ns", None).inject);
+    }
+
+    #[test]
+    fn a_pod_that_asks_in_vain_is_warned() {
+        let of_windows = json!({"os": {"name": "windows"}});
+        let of_host = json!({"hostNetwork": true});
+        for (spec, namespace, key, value, warning) in [
+            (
+                &of_windows,
+                "ns",
+                "labels",
+                "true",
+                Some(
+                    "label sidecar.istio.io/inject: \"true\" has no effect: the pod is of Windows nodes",
+                ),
+            ),
+            (
+                &of_host,
+                "ns",
+                "annotations",
+                "Yes",
+                Some(
+                    "annotation sidecar.istio.io/inject: \"Yes\" has no effect: the pod is on its node's network",
+                ),
+            ),
+            (
+                &json!({}),
+                "kube-system",
+                "labels",
+                "true",
+                Some(
+                    "label sidecar.istio.io/inject: \"true\" has no effect: no pod of this namespace is injected",
+                ),
+            ),
+            (&of_windows, "ns", "labels", "false", None),
+            (&of_windows, "ns", "labels", "", None),
+            (&json!({}), "ns", "labels", "true", None),
+        ] {
+            let pod = json!({"metadata": {key: {"sidecar.istio.io/inject": value}}, "spec": spec});
+            let found = decide(&pod, namespace, Some(&policy(true)));
+            assert_eq!(found.warning.as_deref(), warning, "{pod}");
+        }
+        // The label is what would count.
+        let both = json!({"metadata": {"labels": {"sidecar.istio.io/inject": "no"}, "annotations": {"sidecar.istio.io/inject": "true"}},
+            "spec": of_windows});
+        assert_eq!(decide(&both, "ns", None).warning, None);
     }
 
     #[test]
