@@ -12,14 +12,24 @@ pub fn redact_quoted(text: &str) -> String {
 
 /// The text without the parts between double quotation marks that are to be hidden.
 pub fn redact_quoted_if(text: &str, hides: impl Fn(&str) -> bool) -> String {
-    map_quoted(text, |inner| match hides(inner) {
+    map_quoted(text, |quotation| match hides(quotation.inner) {
         true => Cow::Borrowed(REDACTED),
-        false => Cow::Borrowed(inner),
+        false => Cow::Borrowed(quotation.inner),
     })
 }
 
+/// A part of a text between double quotation marks, as it is escaped there.
+#[derive(Clone, Copy, Debug)]
+pub struct Quotation<'a> {
+    /// The text since the quotation before it.
+    pub before: &'a str,
+    pub inner: &'a str,
+    /// The rest of the text.
+    pub after: &'a str,
+}
+
 /// The text with others in place of the parts between double quotation marks. A quotation without an end is redacted.
-pub fn map_quoted<'a>(text: &'a str, map: impl Fn(&'a str) -> Cow<'a, str>) -> String {
+pub fn map_quoted<'a>(text: &'a str, map: impl Fn(Quotation<'a>) -> Cow<'a, str>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('"') {
@@ -31,10 +41,15 @@ pub fn map_quoted<'a>(text: &'a str, map: impl Fn(&'a str) -> Cow<'a, str>) -> S
             return out;
         };
         let (inner, behind) = after.split_at(end);
-        out.push('"');
-        out.push_str(&map(inner));
-        out.push('"');
         rest = behind.strip_prefix('"').unwrap_or(behind);
+        let quotation = Quotation {
+            before,
+            inner,
+            after: rest,
+        };
+        out.push('"');
+        out.push_str(&map(quotation));
+        out.push('"');
     }
     out.push_str(rest);
     out

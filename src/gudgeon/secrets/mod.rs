@@ -3,15 +3,15 @@
 //! Most kinds have none. A field that may hold one is redacted as a whole, whatever its value: no part of it is known to be
 //! harmless.
 
-use std::sync::Arc;
+mod findings;
 
-use api::config::Finding;
 use api::config::collections::MESH;
-use api::redact::{REDACTED, map_quoted, redact_quoted};
+use api::redact::REDACTED;
 use api::url::value_without_credentials;
 use api::well_known::LAST_APPLIED;
 use serde_json::{Map, Value};
-use sources::catalogue::ConfigReport;
+
+pub(crate) use findings::{redact_finding, redact_report, redact_text};
 
 /// Fields that are secrets by their own name, or that may have arbitrary content.
 const NAMES: [&str; 16] = [
@@ -317,63 +317,6 @@ fn local_keys(value: &mut Value) -> bool {
         any = true;
     }
     any
-}
-
-/// Returns true if the place may hold a secret. Values of a condition are compared with headers and claims, which may be one.
-fn may_lead_to_secret(path: &str) -> bool {
-    let names = path.split(['.', '[', ']', '"']);
-    let is_condition = path.contains(".when[");
-    names.clone().next_back().is_some_and(is_holder)
-        || names.map(normalized).any(|name| {
-            name == "jwks"
-                || is_secret(&name)
-                || is_condition && matches!(name.as_str(), "values" | "notvalues")
-        })
-}
-
-/// Redacts a finding: quotations are removed if its path may lead to a secret, or one that its message begins with. Of other
-/// quotations the secrets in URLs are.
-pub(crate) fn redact_finding(found: &Finding) -> Finding {
-    let mut redacted = found.clone();
-    redacted.message = match may_lead_to_secret(&found.path) {
-        true => redact_quoted(&found.message),
-        false => redact_text(&found.message),
-    };
-    redacted
-}
-
-/// Redacts the secrets in quoted URLs.
-fn redact_quoted_urls(text: &str) -> String {
-    map_quoted(text, |quoted| match quoted.contains("://") {
-        true => redact_url_parameters(&value_without_credentials(quoted)).into(),
-        false => quoted.into(),
-    })
-}
-
-/// Redacts the report of a source.
-pub(crate) fn redact_report(report: &ConfigReport) -> ConfigReport {
-    let hide = |all: &Arc<[Finding]>| all.iter().map(redact_finding).collect();
-    let mut redacted = report.clone();
-    for one in &mut redacted.refused {
-        one.findings = hide(&one.findings);
-    }
-    for one in &mut redacted.warned {
-        one.warnings = hide(&one.warnings);
-        one.notes = hide(&one.notes);
-    }
-    redacted
-}
-
-/// Redacts findings that are rendered as `PATH: MESSAGE`, with or without a file and an object in front; the secrets in URLs without
-/// a path, too.
-pub(crate) fn redact_text(text: &str) -> String {
-    let mut parts = text.split(": ");
-    let is_path = |part: &&str| part.starts_with("spec") && !part.contains(' ');
-    match parts.any(|part| is_path(&part) && may_lead_to_secret(part)) {
-        true => redact_quoted(text),
-        false if text.contains("://") => redact_quoted_urls(text),
-        false => text.to_owned(),
-    }
 }
 
 #[cfg(test)]

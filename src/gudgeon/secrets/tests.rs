@@ -1,3 +1,4 @@
+use api::config::Finding;
 use serde_json::json;
 
 use super::*;
@@ -218,4 +219,72 @@ fn a_message_does_not_quote_the_secret() {
     ] {
         assert_eq!(redact_text(text), redacted);
     }
+}
+
+#[test]
+fn a_finding_shows_the_name_that_it_suggests() {
+    for (path, message) in [
+        (
+            "spec.servers[0].tls.privatekey",
+            "unknown field, did you mean \"privateKey\"?",
+        ),
+        (
+            "spec.http[0].match[0].headers.authorization.prefx",
+            "unknown field, did you mean \"prefix\"?",
+        ),
+        (
+            "spec.configPatches[0].patch.value.credentials.client_idd",
+            "unknown field of envoy.A, did you mean \"client_id\"?",
+        ),
+    ] {
+        let found = Finding::error(path, message);
+        assert_eq!(redact_finding(&found).message, message, "{path}");
+    }
+    let quoting = r#"want an object, got "abc, did you mean \"abc\"?""#;
+    let found = redact_finding(&Finding::error("spec.params.password", quoting));
+    assert_eq!(found.message, "want an object, got \"…\"");
+}
+
+#[test]
+fn a_condition_shows_values_that_have_a_form() {
+    let value = "spec.rules[0].when[0].notValues[0]";
+    for (path, message, redacted) in [
+        (
+            value,
+            "\"10.0.0.0/99\" is not an IP address or CIDR",
+            "\"10.0.0.0/99\" is not an IP address or CIDR",
+        ),
+        (
+            value,
+            "port \"65536\" is not in 0..65535",
+            "port \"65536\" is not in 0..65535",
+        ),
+        (value, "\"abc\" is none", "\"…\" is none"),
+        (
+            value,
+            r#"want an object, got "abc\" is not an IP address or CIDR""#,
+            "want an object, got \"…\"",
+        ),
+        (
+            value,
+            "\"abc\", not port \"1\" is not in 0..65535",
+            "\"…\", not port \"1\" is not in 0..65535",
+        ),
+        (
+            "spec.params.password",
+            "\"abc\" is not an IP address or CIDR",
+            "\"…\" is not an IP address or CIDR",
+        ),
+    ] {
+        let found = redact_finding(&Finding::error(path, message));
+        assert_eq!(found.message, redacted, "{path}");
+        let line = redact_text(&format!("a.yaml:8: A n/p: {path}: {message}"));
+        assert_eq!(line, format!("a.yaml:8: A n/p: {path}: {redacted}"));
+    }
+}
+
+#[test]
+fn a_second_finding_of_a_line_redacts_the_secret() {
+    let line = "spec.hosts[0]: \"b\" is no host; spec.jwtRules[0].jwks: \"abc\" is no key";
+    assert!(!redact_text(line).contains("abc"));
 }

@@ -557,3 +557,40 @@ fn cost_grows_with_size_and_no_faster() {
     };
     crate::growth::assert_linear(32, work(100), work(3_200));
 }
+
+#[test]
+fn a_refusal_shows_what_is_no_secret() {
+    let object = |kind: &str, version: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "web"}, "spec": spec});
+    let gateway = json!({"servers": [{"hosts": ["a"], "port": {"number": 443, "name": "tls", "protocol": "HTTPS"},
+        "tls": {"mode": "SIMPLE", "serverCertificate": "/a", "privatekey": "/b"}}]});
+    let condition =
+        |key: &str, value: &str| json!({"rules": [{"when": [{"key": key, "values": [value]}]}]});
+    let security = "security.istio.io/v1";
+    for (object, expected) in [
+        (
+            object("Gateway", "networking.istio.io/v1", gateway),
+            "unknown field, did you mean \"privateKey\"?",
+        ),
+        (
+            object(
+                "AuthorizationPolicy",
+                security,
+                condition("source.ip", "10.0.0.0/99"),
+            ),
+            "\"10.0.0.0/99\" is not an IP address or CIDR",
+        ),
+        (
+            object(
+                "AuthorizationPolicy",
+                security,
+                condition("destination.port", "65536"),
+            ),
+            "port \"65536\" is not in 0..65535",
+        ),
+    ] {
+        let (response, _) = answered(&json!({"object": object}));
+        let causes = response["status"]["details"]["causes"].as_array().unwrap();
+        let messages: Vec<_> = causes.iter().map(|cause| &cause["message"]).collect();
+        assert!(messages.contains(&&json!(expected)), "{messages:?}");
+    }
+}
