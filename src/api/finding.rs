@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::text::excerpt;
-use crate::url::value_without_credentials;
+use crate::url::quotation_without_credentials;
 
 /// An error refuses the object; a warning does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -226,7 +226,7 @@ pub fn push_index(path: &mut String, index: usize) {
 #[must_use]
 pub fn quoted(text: &str) -> String {
     // A URL that is cut within its password shows no end of it.
-    let text = value_without_credentials(text);
+    let text = quotation_without_credentials(text);
     let (head, mark) = excerpt(&text, MAX_SHOWN);
     serde_json::Value::String(format!("{head}{mark}")).to_string()
 }
@@ -248,6 +248,8 @@ mod tests {
         for length in [MAX_SHOWN - 12, 9000] {
             let long = format!("https://me:{}S3CRET@a:x/b", "m".repeat(length));
             assert_eq!(quoted(&long), r#""https://…@a:x/b""#);
+            let long = format!("me:{}S3CRET@a:x/b", "m".repeat(length));
+            assert_eq!(quoted(&long), r#""…@a:x/b""#);
         }
     }
 

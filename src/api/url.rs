@@ -45,6 +45,39 @@ pub fn value_without_credentials(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Returns true if a text begins as a URL does: with a scheme and `://` (RFC 3986, 3.1).
+#[must_use]
+pub fn starts_with_scheme(text: &str) -> bool {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    scheme.is_some_and(|scheme| !scheme.is_empty() && scheme.bytes().all(is_letter))
+}
+
+/// Returns a quoted value without user and password, also where it lacks the scheme or the `://` that a URL has: for that it may
+/// be quoted.
+#[must_use]
+pub fn quotation_without_credentials(text: &str) -> Cow<'_, str> {
+    match text.rsplit_once('@') {
+        Some((before, behind)) if !starts_with_scheme(text) && is_login(before, behind) => {
+            Cow::Owned(format!("{REDACTED}@{behind}"))
+        }
+        Some(_) | None => value_without_credentials(text),
+    }
+}
+
+/// Returns true if the text before the last `@` is a user and a password, and neither a path, a pattern nor the tag of an image
+/// with a digest.
+fn is_login(before: &str, behind: &str) -> bool {
+    let is_path = before.starts_with('/') && !before.starts_with("//");
+    // RFC 3986, 3.2.1, and what is left of a scheme in front of the user.
+    let is_letter =
+        |letter: char| letter.is_alphanumeric() || "-._~%!$&'()*+,;=@/".contains(letter);
+    let user = before.split_once(':').map(|(user, _)| user);
+    !is_path
+        && !behind.starts_with("sha256:")
+        && user.is_some_and(|user| user.chars().all(is_letter))
+}
+
 /// Returns true if a URL's authority has a user, or a password that is cut by an unescaped slash.
 fn has_user(rest: &str) -> bool {
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -105,6 +138,48 @@ mod tests {
     }
 
     #[test]
+    fn a_quotation_has_no_password_without_a_scheme() {
+        for (text, redacted) in [
+            ("me:S3CRET@a/x", "…@a/x"),
+            ("http:/me:S3CRET@a/x", "…@a/x"),
+            ("http:me:S3CRET@a/x", "…@a/x"),
+            ("https//me:S3CRET@a/x", "…@a/x"),
+            ("//me:S3CRET@a/x", "…@a/x"),
+            (":S3CRET@a", "…@a"),
+            ("me@corp.com:S3CRET@a", "…@a"),
+            ("me:S3 CR\"E/T@a", "…@a"),
+            ("me:S3://CRET@a", "…@a"),
+            ("me:S3CRET@a?b=c://d", "…@a?b=c://d"),
+            ("https://me:S3 CRET@a/x", "https://…@a/x"),
+        ] {
+            assert_eq!(quotation_without_credentials(text), redacted);
+        }
+        for text in [
+            "",
+            "@",
+            "10:30:00",
+            "2024-01-01T10:30:00Z",
+            "10m30s",
+            "a:80",
+            "::1",
+            "fe80::1%eth0",
+            "[::1]:80/a@b",
+            "ops@example.com",
+            "ops@example.com: none",
+            "spiffe://td/ns/a/sa/b",
+            "spiffe://td/ns/a:b@c",
+            "/v1/a:b@c",
+            "^(?:a|b)@c$",
+            "(?i:a)@c",
+            "docker.io/a/b:1.2@sha256:0f",
+            "localhost:5000/b:1.2@sha256:0f",
+            "{\"a\": \"b@c\"}",
+        ] {
+            assert_eq!(quotation_without_credentials(text), text);
+        }
+    }
+
+    #[test]
     fn many_beginnings_are_read_in_time() {
         let text = "://a:b/".repeat(100_000);
         assert_eq!(without_credentials(&text), text);
@@ -121,6 +196,8 @@ mod tests {
             prop_assert_eq!(without_credentials(&redacted).into_owned(), redacted.into_owned());
             let redacted = value_without_credentials(&text);
             prop_assert_eq!(value_without_credentials(&redacted).into_owned(), redacted.into_owned());
+            let redacted = quotation_without_credentials(&text);
+            prop_assert_eq!(quotation_without_credentials(&redacted).into_owned(), redacted.into_owned());
         }
 
         #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::config::Finding;
 use api::redact::{Quotation, REDACTED, map_quoted};
-use api::url::value_without_credentials;
+use api::url::{quotation_without_credentials, starts_with_scheme};
 use sources::catalogue::ConfigReport;
 
 use super::{is_holder, is_secret, normalized, redact_url_parameters};
@@ -15,6 +15,8 @@ use super::{is_holder, is_secret, normalized, redact_url_parameters};
 enum PathKind {
     /// Quotations are no secrets, but for those in URLs.
     Plain,
+    /// Quotations are URLs that may carry a user or a password.
+    KeysUrl,
     /// Quotations are values of a condition, which are compared with headers and claims that may be secret.
     Condition,
     /// Quotations may be secrets.
@@ -34,7 +36,10 @@ impl PathKind {
         if path.contains(".when[") && names.map(normalized).any(is_values) {
             return Self::Condition;
         }
-        Self::Plain
+        match path.ends_with("jwksUri") {
+            true => Self::KeysUrl,
+            false => Self::Plain,
+        }
     }
 
     /// The kind of the paths in a text of findings, `PATH: MESSAGE; PATH: MESSAGE`, with or without a file and an object in
@@ -46,12 +51,13 @@ impl PathKind {
     }
 
     fn redact(self, text: &str) -> String {
-        if self == Self::Plain && !text.contains("://") {
+        if self == Self::Plain && !text.contains("://") && !text.contains('@') {
             return text.to_owned();
         }
         map_quoted(text, |quotation| match self {
             _ if is_suggestion(quotation) => quotation.inner.into(),
             Self::Plain => redact_url(quotation.inner),
+            Self::KeysUrl => redact_keys_url(quotation.inner),
             Self::Condition if has_prescribed_form(quotation) => quotation.inner.into(),
             Self::Condition | Self::Secret => REDACTED.into(),
         })
@@ -69,12 +75,26 @@ fn has_prescribed_form(quotation: Quotation<'_>) -> bool {
         || quotation.before.ends_with("port ") && quotation.after.starts_with(" is not in 0..65535")
 }
 
-/// Redacts the secrets in a quoted URL.
+/// Redacts the secrets in a quotation, if it is a URL.
 fn redact_url(quoted: &str) -> Cow<'_, str> {
-    if !quoted.contains("://") {
-        return quoted.into();
+    match quotation_without_credentials(quoted) {
+        // Only the text of a URL is written anew.
+        Cow::Borrowed(text) => text.into(),
+        Cow::Owned(url) => redact_url_parameters(&url).into(),
     }
-    redact_url_parameters(&value_without_credentials(quoted)).into()
+}
+
+/// Redacts the secrets in a quotation that should be a URL: without a scheme, all before its last `@` may be one.
+fn redact_keys_url(quoted: &str) -> Cow<'_, str> {
+    if starts_with_scheme(quoted) {
+        return redact_url(quoted);
+    }
+    match quoted.rsplit_once('@') {
+        Some((_, behind)) => redact_url_parameters(&format!("{REDACTED}@{behind}")).into(),
+        // The `@` may be in the part that was cut.
+        None if quoted.ends_with(REDACTED) => REDACTED.into(),
+        None => redact_url_parameters(quoted).into(),
+    }
 }
 
 /// Redacts a finding: its path, or one that its message begins with, tells which quotations may be secrets.

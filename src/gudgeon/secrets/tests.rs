@@ -288,3 +288,41 @@ fn a_second_finding_of_a_line_redacts_the_secret() {
     let line = "spec.hosts[0]: \"b\" is no host; spec.jwtRules[0].jwks: \"abc\" is no key";
     assert!(!redact_text(line).contains("abc"));
 }
+
+#[test]
+fn a_quoted_url_without_slashes_has_no_credentials() {
+    let keys = "spec.jwtRules[0].jwksUri";
+    let cut = format!("\"{}…\" is none", "S3CRET".repeat(40));
+    for (path, message, redacted) in [
+        (keys, r#""me:S3CRET@a/x" is none"#, r#""…@a/x" is none"#),
+        (
+            keys,
+            r#""http:/me:S3CRET@a/x" is none"#,
+            r#""…@a/x" is none"#,
+        ),
+        (keys, r#""/me:S3CRET@a/x" is none"#, r#""…@a/x" is none"#),
+        (keys, r#""S3CRET@a/x" is none"#, r#""…@a/x" is none"#),
+        (keys, &cut, r#""…" is none"#),
+        (keys, r#""a.example/x" is none"#, r#""a.example/x" is none"#),
+        (
+            keys,
+            r#""https://a/x@b" is none"#,
+            r#""https://a/x@b" is none"#,
+        ),
+        (
+            "spec.address",
+            r#""me:S3CRET@a/x" is none"#,
+            r#""…@a/x" is none"#,
+        ),
+        (
+            "spec.hosts[0]",
+            r#""ops@example.com" is none"#,
+            r#""ops@example.com" is none"#,
+        ),
+    ] {
+        let found = redact_finding(&Finding::error(path, message));
+        assert_eq!(found.message, redacted, "{path}");
+        let line = redact_text(&format!("a.yaml:8: A n/p: {path}: {message}"));
+        assert_eq!(line, format!("a.yaml:8: A n/p: {path}: {redacted}"));
+    }
+}

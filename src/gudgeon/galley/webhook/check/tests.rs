@@ -565,6 +565,7 @@ fn a_refusal_shows_what_is_no_secret() {
         "tls": {"mode": "SIMPLE", "serverCertificate": "/a", "privatekey": "/b"}}]});
     let condition =
         |key: &str, value: &str| json!({"rules": [{"when": [{"key": key, "values": [value]}]}]});
+    let keys = |uri: &str| json!({"jwtRules": [{"issuer": "i", "jwksUri": uri}]});
     let security = "security.istio.io/v1";
     for (object, expected) in [
         (
@@ -586,6 +587,18 @@ fn a_refusal_shows_what_is_no_secret() {
                 condition("destination.port", "65536"),
             ),
             "port \"65536\" is not in 0..65535",
+        ),
+        (
+            object("RequestAuthentication", security, keys("me:S3CRET@a/x")),
+            "\"…@a/x\" is not an http or https URL",
+        ),
+        (
+            object(
+                "RequestAuthentication",
+                security,
+                keys("http:/me:S3CRET@a/x"),
+            ),
+            "\"…@a/x\" is not an http or https URL",
         ),
     ] {
         let (response, _) = answered(&json!({"object": object}));
