@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// The text in place of user and password.
 const REDACTED: &str = "…";
 /// Characters that end a URL within a text.
-const BETWEEN: [char; 2] = ['"', ' '];
+pub const BETWEEN: [char; 3] = ['"', ' ', '\n'];
 
 /// Returns the text without the user and the password of any URL in it (RFC 3986, 3.2.1). Where a password has an unescaped
 /// slash, the text up to the last `@` of the URL is redacted.

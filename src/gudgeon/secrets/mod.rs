@@ -7,7 +7,7 @@ mod findings;
 
 use api::config::collections::MESH;
 use api::redact::REDACTED;
-use api::url::value_without_credentials;
+use api::url::{BETWEEN, starts_with_scheme, value_without_credentials, without_credentials};
 use api::well_known::LAST_APPLIED;
 use serde_json::{Map, Value};
 
@@ -95,9 +95,7 @@ pub(crate) fn redact(value: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(redact),
         Value::String(text) if text.contains("PRIVATE KEY") => *text = REDACTED.to_owned(),
-        Value::String(text) if text.contains("://") => {
-            *text = redact_url_parameters(&value_without_credentials(text));
-        }
+        Value::String(text) if text.contains("://") => *text = redact_urls(text),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -114,6 +112,22 @@ fn redact_document(value: &mut Value) {
         }
         None => REDACTED.into(),
     };
+}
+
+/// Redacts the secrets in a value that is a URL, or in the URLs of prose and code.
+fn redact_urls(text: &str) -> String {
+    if starts_with_scheme(text) {
+        return redact_url_parameters(&value_without_credentials(text));
+    }
+    let text = without_credentials(text);
+    let runs = text.split_inclusive(BETWEEN).map(|run| {
+        let url = run.trim_end_matches(BETWEEN);
+        match url.contains("://") {
+            true => redact_url_parameters(url) + run.get(url.len()..).unwrap_or_default(),
+            false => run.to_owned(),
+        }
+    });
+    runs.collect()
 }
 
 /// Redacts the values of parameters of a URL that are secrets by their name.

@@ -326,3 +326,31 @@ fn a_quoted_url_without_slashes_has_no_credentials() {
         assert_eq!(line, format!("a.yaml:8: A n/p: {path}: {redacted}"));
     }
 }
+
+#[test]
+fn prose_and_code_lose_the_credentials_of_urls_alone() {
+    let lua = "local h = \"https://a.example/x?b=c\"\n-- https://wiki.example\n-- by ops@example.com\nlocal token = \"&\"";
+    for (text, redacted) in [
+        (
+            "see https://wiki.example, or ask ops@example.com",
+            "see https://wiki.example, or ask ops@example.com",
+        ),
+        (lua, lua),
+        (
+            "see https://wiki.example\nops@example.com",
+            "see https://wiki.example\nops@example.com",
+        ),
+        (
+            "as \"https://me:abc@c/x?token=abc&b=c\" or https://d?token=abc\nsays",
+            "as \"https://…@c/x?token=…&b=c\" or https://d?token=…\nsays",
+        ),
+        (
+            "https://me:a abc\"abc@c/x?token=a abc",
+            "https://…@c/x?token=…",
+        ),
+    ] {
+        let mut value = json!({ "inlineCode": text });
+        redact(&mut value);
+        assert_eq!(value, json!({ "inlineCode": redacted }));
+    }
+}
