@@ -263,7 +263,7 @@ const BUFFER_BYTES: usize = 4096;
 /// All that is left of a file: its size may not be known, or may change.
 ///
 /// # Errors
-/// What the kernel says; `FileTooLarge`: it is more than `max` bytes.
+/// The error of the kernel, or `FileTooLarge` if it is more than `max` bytes.
 pub fn read_whole(file: &mut File, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut buffer = [0; BUFFER_BYTES];

@@ -52,7 +52,7 @@ struct Mesh {
     relays: [Relay; 2],
     state: Proxy,
     delta: Proxy,
-    /// Of the services, and of discovery.
+    /// Addresses of the services, and of discovery.
     _addresses: [Address; 2],
 }
 
