@@ -54,7 +54,7 @@ impl BoundedProbes {
         if self.probes.len() >= agent_probes::MAX_PROBES {
             return Err(Excess::Probes);
         }
-        let text = serde_json::to_string(&original).unwrap_or_default();
+        let text = original.to_string();
         let bytes = self.bytes + path.len() + text.len() + "{\"\":}".len();
         if bytes + VARIABLE.len() + "=\0".len() > MAX_VARIABLE_LENGTH {
             return Err(Excess::Bytes);

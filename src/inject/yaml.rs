@@ -163,7 +163,7 @@ pub(crate) fn print(value: &Json) -> String {
 /// JSON in one line that YAML reads, too: it refuses some letters that JSON takes as they are, and folds others.
 #[must_use]
 pub(crate) fn json(value: &Json) -> String {
-    escaped(serde_json::to_string(value).unwrap_or_default())
+    escaped(value.to_string())
 }
 
 /// Writes the value in block style.
@@ -180,9 +180,7 @@ fn escaped(text: String) -> String {
             '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
         )
     };
-    // Nearly all is ASCII, of which one letter does not stay.
-    let plain = text.is_ascii() && !text.contains('\u{7f}');
-    if plain || text.chars().all(stays) {
+    if text.chars().all(stays) {
         return text;
     }
     let mut made = String::with_capacity(text.len() + 16);

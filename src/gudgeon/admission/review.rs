@@ -252,9 +252,9 @@ impl AdmissionRequest {
         } else {
             "admission.k8s.io/v1"
         };
-        let review =
-            json!({"apiVersion": version, "kind": "AdmissionReview", "response": response});
-        serde_json::to_vec(&review).unwrap_or_default()
+        json!({"apiVersion": version, "kind": "AdmissionReview", "response": response})
+            .to_string()
+            .into_bytes()
     }
 }
 
