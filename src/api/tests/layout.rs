@@ -1211,7 +1211,7 @@ fn flows_that_are_none_are_seen() {
     assert!(!knows(&step("injector").unwrap(), &step("galley").unwrap()));
 }
 
-/// Whoever looks for a word of the field comes to its code by one look.
+/// A reader who looks for a word of the field comes to its code by one look.
 #[test]
 fn the_glossary_leads_to_modules_that_begin_with_its_words() {
     let lib = fs::read_to_string(folder("gudgeon").join("lib.rs")).unwrap();
