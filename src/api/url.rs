@@ -65,17 +65,28 @@ pub fn quotation_without_credentials(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns true if the text before the last `@` is a user and a password, and neither a path, a pattern nor the tag of an image
-/// with a digest.
+/// Returns true if the text before the last `@` is a user and a password, and neither a path, a pattern, the tag of an image with a
+/// digest nor the beginning of an address of mail.
 fn is_login(before: &str, behind: &str) -> bool {
-    let is_path = before.starts_with('/') && !before.starts_with("//");
     // RFC 3986, 3.2.1, and what is left of a scheme in front of the user.
     let is_letter =
         |letter: char| letter.is_alphanumeric() || "-._~%!$&'()*+,;=@/".contains(letter);
-    let user = before.split_once(':').map(|(user, _)| user);
-    !is_path
-        && !behind.starts_with("sha256:")
-        && user.is_some_and(|user| user.chars().all(is_letter))
+    !behind.starts_with("sha256:")
+        && before.split_once(':').is_some_and(|(user, password)| {
+            !is_path(user) && !is_mail(user, password) && user.chars().all(is_letter)
+        })
+}
+
+/// Returns true if the text before a colon is a path with a second segment. One slash alone may be left of the `//` of a URL, with a
+/// user behind it.
+fn is_path(user: &str) -> bool {
+    let first_segment = user.strip_prefix('/');
+    first_segment.is_some_and(|segment| !segment.starts_with('/') && segment.contains('/'))
+}
+
+/// Returns true if a text is a URI of mail (RFC 6068): its local part has neither a colon nor a slash.
+fn is_mail(scheme: &str, local_part: &str) -> bool {
+    scheme.eq_ignore_ascii_case("mailto") && !local_part.contains([':', '/'])
 }
 
 /// Returns true if a URL's authority has a user, or a password that is cut by an unescaped slash.
@@ -150,6 +161,12 @@ mod tests {
             ("me:S3 CR\"E/T@a", "…@a"),
             ("me:S3://CRET@a", "…@a"),
             ("me:S3CRET@a?b=c://d", "…@a?b=c://d"),
+            ("/me:S3CRET@a/x", "…@a/x"),
+            ("/me:S3/CRET@a", "…@a"),
+            ("/me@corp.com:S3CRET@a", "…@a"),
+            ("/:S3CRET@a", "…@a"),
+            ("/http:/me:S3CRET@a/x", "…@a/x"),
+            ("mailto:me:S3CRET@a", "…@a"),
             ("https://me:S3 CRET@a/x", "https://…@a/x"),
         ] {
             assert_eq!(quotation_without_credentials(text), redacted);
@@ -166,9 +183,13 @@ mod tests {
             "[::1]:80/a@b",
             "ops@example.com",
             "ops@example.com: none",
+            "mailto:ops@example.com",
+            "MailTo:a@example.com,b@example.com",
             "spiffe://td/ns/a/sa/b",
             "spiffe://td/ns/a:b@c",
             "/v1/a:b@c",
+            "/v1/a:b/c@d",
+            "/v1@a",
             "^(?:a|b)@c$",
             "(?i:a)@c",
             "docker.io/a/b:1.2@sha256:0f",

@@ -315,6 +315,16 @@ fn a_quoted_url_without_slashes_has_no_credentials() {
             r#""…@a/x" is none"#,
         ),
         (
+            "spec.address",
+            r#""/me:S3CRET@a/x" is none"#,
+            r#""…@a/x" is none"#,
+        ),
+        (
+            "spec.subjectAltNames[0]",
+            r#""mailto:ops@example.com" is none"#,
+            r#""mailto:ops@example.com" is none"#,
+        ),
+        (
             "spec.hosts[0]",
             r#""ops@example.com" is none"#,
             r#""ops@example.com" is none"#,
