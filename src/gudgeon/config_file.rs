@@ -15,7 +15,7 @@ pub(crate) use text_file::TextFile;
 
 /// Counts events of files.
 pub(crate) trait FileCounters: Sync {
-    /// The changed file of a flag was read.
+    /// Takes note of the result of reading a flag's changed file.
     fn reloaded(&self, flag: &'static str, result: ReloadResult);
 }
 

@@ -72,7 +72,7 @@ impl Failure {
         }
     }
 
-    /// A command whose output nobody has.
+    /// Returns the failure of a command that cannot write its output.
     pub(crate) fn stdout(cause: &io::Error) -> Self {
         Self::failed(format!("cannot write stdout: {cause}"))
     }

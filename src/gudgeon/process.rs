@@ -31,7 +31,7 @@ const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
 /// Counts the requests to read all files again.
 static RELOAD_REQUESTS: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
 
-/// Counts the panics of the process, wherever they are: few tasks have somebody who looks at their end.
+/// Counts the panics of the process in all tasks: no caller looks at the end of most tasks.
 static PANICS: LazyLock<Counter> = LazyLock::new(Counter::default);
 
 /// Returns the counter of panics, which all roles of a process show.

@@ -114,7 +114,7 @@ fn has_kubeconfig() -> bool {
     home.is_some_and(|home| home.join(".kube/config").exists())
 }
 
-/// Why no cluster is read, where [`access`] says so. `variable`: `KUBECONFIG`.
+/// Returns the reason why the cluster is not read, where [`access`] says so. `variable`: `KUBECONFIG`.
 pub(super) fn without_access(use_kube: Option<bool>, variable: Option<&OsStr>) -> String {
     if use_kube == Some(false) {
         return "--use-kube=false leaves out the cluster".to_owned();

@@ -22,7 +22,8 @@ fn rule_settings(item: &Item) -> BTreeSet<RuleSetting<'_>> {
     policy.into_iter().chain(subsets).collect()
 }
 
-/// Two of one namespace are merged: of a subset that both have the first counts, and so does the first policy.
+/// Finds DestinationRules of one namespace that are merged: of a subset that two have, the first counts, and so does the first
+/// policy.
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     let mut by_host: BTreeMap<(String, &str), Vec<&Item>> = BTreeMap::new();
     for item in all.of("DestinationRule") {

@@ -67,7 +67,7 @@ fn servers(item: &Item) -> impl Iterator<Item = GatewayServer<'_>> {
     })
 }
 
-/// Why two servers of one port are not both served as they are written. `port`: the port, with its workloads.
+/// Returns the reason why a port does not serve both of two servers as they are written. `port`: the port, with its workloads.
 fn contradiction(one: &GatewayServer<'_>, other: &GatewayServer<'_>, port: &str) -> Option<String> {
     if one.shares.excludes(other.shares) {
         return Some(format!("has {port} with a protocol that cannot share it"));

@@ -78,7 +78,7 @@ fn unserved(
     }
 }
 
-/// Services that its paths lead to.
+/// Finds the Services that the paths of an Ingress lead to.
 fn backends(all: &Inventory, item: &Item, ingress: &Ingress, found: &mut Vec<Message>) {
     for (rule, one) in ingress.spec.rules.iter().enumerate() {
         for (at, path) in one.http.paths.iter().enumerate() {

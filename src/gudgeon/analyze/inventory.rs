@@ -50,7 +50,7 @@ struct GatewayWorkloads {
     namespaces: BTreeSet<String>,
 }
 
-/// Everything.
+/// All objects of an analysis, with their indexes.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
     /// `None`: it is not known.

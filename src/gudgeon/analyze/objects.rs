@@ -109,7 +109,7 @@ struct NumberedObject {
 }
 
 impl NumberedObject {
-    /// An object of ours, valid or not, or one of Kubernetes that those speak of; and what is wrong with it by itself.
+    /// Returns an object of ours, valid or not, or an object of Kubernetes that those name; and the findings about it alone.
     fn read(&self, part: &Part<'_>, file: &NamedFile) -> (Option<Item>, Vec<Message>) {
         let version = self.text("/apiVersion");
         if config::is_ours(version) {

@@ -59,7 +59,7 @@ pub(super) fn gateways(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     hosts_of_gateways(all, item, &known, is_any_missing, found);
 }
 
-/// Each gateway is to serve one of the hosts, and each host is to be served by one of the gateways. One that `is_any_missing` may
+/// Checks that each gateway serves one of the hosts, and that one of the gateways serves each host. One that `is_any_missing` may
 /// serve them all.
 fn hosts_of_gateways(
     all: &Inventory,

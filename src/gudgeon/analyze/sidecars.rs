@@ -33,7 +33,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     }
 }
 
-/// Two that select one workload.
+/// Finds two Sidecars that select one workload.
 fn selecting(
     all: &Inventory,
     namespace: &str,

@@ -45,7 +45,8 @@ impl Suppressed {
     }
 }
 
-/// Each `*` stands for any letters; the earliest place of each part between is as good as any.
+/// Returns true if the pattern matches: each `*` stands for any letters, and the earliest place of each part between is as good as
+/// any.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

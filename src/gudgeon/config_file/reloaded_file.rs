@@ -64,7 +64,7 @@ impl ReloadedFile {
         self.reader.changed().await
     }
 
-    /// Forgets the bytes that were read last: whoever read them has not come to an end with them.
+    /// Forgets the bytes that were read last: their reader has not finished with them.
     pub(crate) fn forget(&mut self) {
         self.reader.forget();
     }
@@ -99,7 +99,7 @@ impl ReloadedFile {
         }
     }
 
-    /// The file, for the page.
+    /// Returns the state of the file, for the page.
     pub(crate) fn json(&self) -> Value {
         json!({
             "flag": self.reader.file.flag,

@@ -35,7 +35,7 @@ pub(super) struct AdsProtocol<'a> {
     /// A response that is not written yet.
     writing: Option<Type>,
     push: Option<(PendingPush, PushPermit)>,
-    /// When the first change came up of the pushes that the client does not have as a whole yet.
+    /// The time of the first change of the pushes that the client does not have as a whole yet.
     converging: Option<Duration>,
     unknown: u64,
     /// The error of a request that names what it may not: the stream ends once the response that is due is on its way.

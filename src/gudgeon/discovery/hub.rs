@@ -193,7 +193,7 @@ impl Hub {
         (world, changes)
     }
 
-    /// Makes all streams look at everything, as a debug request asks. Returns the number of streams.
+    /// Makes all streams look at all resources, as a debug request asks. Returns the number of streams.
     pub(crate) fn push_all(&self) -> usize {
         self.inputs()
             .change_all(self.clock.now(), TriggerReason::Debug);
@@ -201,7 +201,7 @@ impl Hub {
         self.sessions.len()
     }
 
-    /// All sources were read: the mesh as it is known now is served from now on.
+    /// Begins to serve the mesh as it is known now: all sources were read.
     fn begin(&self) {
         let inputs = self.inputs().begin(self.clock.now());
         let (world, _) = self.complete(inputs);

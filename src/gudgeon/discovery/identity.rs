@@ -61,7 +61,7 @@ impl TrustDomains {
     }
 }
 
-/// Checks whether a client may receive what this node is to know. `trusted`: `None` where nobody checks.
+/// Checks whether a client may receive the resources of this node. `trusted`: `None` where identities are not checked.
 ///
 /// # Errors
 /// Both names, if it may not.

@@ -66,8 +66,8 @@ impl Fetches {
         }
     }
 
-    /// Begins the fetches that are due, and aborts those that nobody wants any more. `news`: what policies want, where it may have
-    /// changed. Returns the time at which the next one is due.
+    /// Begins the fetches that are due, and aborts those that no policy wants any more. `news`: the wanted keys, where they may
+    /// have changed. Returns the time at which the next fetch is due.
     fn begin_due(&mut self, news: Option<WantedKeys>) -> Option<Duration> {
         let hub = &self.hub;
         let now = hub.clock.now();

@@ -42,7 +42,7 @@ impl LoggedConflicts {
         news
     }
 
-    /// When the first of those that are missing is over.
+    /// Returns the time at which the first of the missing conflicts is over.
     pub(super) fn deadline(&self) -> Option<Duration> {
         let missing = self.0.values().filter_map(|since| *since);
         missing.min().map(|since| since + OVER)

@@ -1,4 +1,4 @@
-//! Fields of the mesh configuration that no role reads: whoever moves a mesh over sees which of its settings do nothing.
+//! Fields of the mesh configuration that no role reads: an operator who moves a mesh over sees which of its settings do nothing.
 
 use std::collections::BTreeSet;
 
@@ -84,7 +84,7 @@ pub(super) fn idle(mesh: &MeshConfig) -> Option<String> {
     })
 }
 
-/// `usual`: the defaults, which nobody wrote.
+/// Returns the names of the fields that no role reads and whose values differ from the defaults (`usual`).
 fn names(written: &Map<String, Json>, usual: &Map<String, Json>) -> BTreeSet<String> {
     let mut idle = BTreeSet::new();
     let written = written.iter();

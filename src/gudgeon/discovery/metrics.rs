@@ -106,7 +106,7 @@ pub(crate) struct Gauges {
     pub(crate) refused: BTreeSet<Object>,
     /// VirtualServices.
     pub(crate) routes: usize,
-    /// Objects that nothing acts on, by kind.
+    /// Objects without an effect, by kind.
     pub(crate) without_effect: Vec<(&'static str, usize)>,
     pub(crate) snapshot_bytes: usize,
     /// Resources that more than one stream has.
@@ -190,7 +190,7 @@ impl DiscoveryMetrics {
         family.get_or_create(&[("type", value.to_owned())]).inc();
     }
 
-    /// A response was made, in this time.
+    /// Counts a response, and the time that it took.
     pub(crate) fn sent(&self, kind: Type, took: Duration) {
         Self::count(&self.pushes, kind.as_str());
         self.push_time
@@ -198,7 +198,7 @@ impl DiscoveryMetrics {
             .observe(took.as_secs_f64());
     }
 
-    /// A client went before it had a response.
+    /// Counts a response whose client went before it was sent.
     pub(crate) fn unsent(&self, kind: Type) {
         Self::count(&self.pushes, &format!("{}_senderr", kind.as_str()));
     }
@@ -227,12 +227,12 @@ impl DiscoveryMetrics {
         self.unknown.inc();
     }
 
-    /// A connection was closed at once.
+    /// Counts a connection that was closed at once.
     pub(crate) fn connection_refused(&self) {
         self.refused_connections.inc();
     }
 
-    /// A stream was refused.
+    /// Counts a refused stream.
     pub(crate) fn stream_refused(&self, reason: RefusalReason) {
         self.refused_streams.get_or_create(&by(reason)).inc();
     }
@@ -241,7 +241,7 @@ impl DiscoveryMetrics {
         self.handshakes.inc();
     }
 
-    /// A stream ended by a mistake.
+    /// Counts a stream that a panic has ended.
     pub(crate) fn panicked(&self) {
         self.internal.inc();
     }
@@ -252,7 +252,7 @@ impl DiscoveryMetrics {
         self.internal.inc();
     }
 
-    /// A snapshot could not be built.
+    /// Counts a snapshot that could not be built.
     pub(crate) fn count_snapshot_error(&self) {
         self.contexts.inc();
     }

@@ -206,7 +206,7 @@ fn without_effect(flags: &DiscoveryFlags) -> impl Iterator<Item = String> {
 /// Prefixes of the variables that pilot-discovery reads.
 const PREFIXES: [&str; 4] = ["PILOT_", "ISTIO_GPRC_", "K8S_INGRESS_NS", "XDS_AUTH"];
 
-/// Keys are fetched as often as that at most: an issuer is somebody else.
+/// The minimum interval between two fetches of keys: the issuer is another party.
 const MIN_REFRESH: Duration = Duration::from_secs(1);
 
 fn jwks_refresh(variables: &Variables<'_>) -> Result<Duration, Failure> {

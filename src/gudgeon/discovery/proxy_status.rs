@@ -88,7 +88,7 @@ fn table(proxies: &[Value]) -> String {
     out + &refusals
 }
 
-/// The original's words, and one for what it did not know.
+/// Returns the state of a proxy in Istio's words, and in a word of our own for a state that Istio did not know.
 fn state(proxy: &Value, key: &str, refused: bool) -> &'static str {
     let sent = text(proxy, &format!("{key}_sent"));
     if refused {
@@ -116,7 +116,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A proxy says of itself what it likes: nothing of it moves the cursor or colours a terminal.
+/// Replaces control characters: a text that a proxy sends must neither move the cursor nor colour a terminal.
 fn printable(text: &str) -> String {
     let replaced = |letter: char| {
         if is_control(letter) {

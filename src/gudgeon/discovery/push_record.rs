@@ -78,7 +78,7 @@ impl PushHistory {
         pushes.push_back(pushed);
     }
 
-    /// The oldest first.
+    /// Returns all pushes, the oldest first.
     pub(crate) fn all(&self) -> Vec<Pushed> {
         self.pushes().iter().cloned().collect()
     }

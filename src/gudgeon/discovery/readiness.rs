@@ -12,7 +12,7 @@ use crate::mcp::PortAccess;
 /// A source is reported as stale after this time.
 pub(super) const LOST: Duration = Duration::from_secs(5);
 
-/// The lines of readiness: which source is lost, or why it is not ready.
+/// Returns the lines of readiness: the lost sources, or the reason why discovery is not ready.
 pub(super) fn readiness(hub: &Hub) -> Result<String, String> {
     if hub.lifecycle.is_draining() {
         return Err("draining".to_owned());

@@ -10,7 +10,7 @@ use crate::grpc::Address;
 /// Refused streams that the page shows: more than a screen is read by nobody, and anybody may add to them.
 pub(super) const REMEMBERED: usize = 20;
 
-/// Why a stream is refused: the label `reason` of `gudgeon_streams_refused_total`.
+/// The reason why a stream is refused: the label `reason` of `gudgeon_streams_refused_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum RefusalReason {
     /// The certificate has no SPIFFE ID, more than one, or one that is not complete.
@@ -74,7 +74,7 @@ pub(crate) struct RefusedStream {
 pub(crate) struct RefusedStreams(Mutex<VecDeque<RefusedStream>>);
 
 impl RefusedStreams {
-    /// The newest first.
+    /// Returns the refused streams, the newest first.
     pub(crate) fn newest(&self) -> Vec<RefusedStream> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().rev().cloned().collect()

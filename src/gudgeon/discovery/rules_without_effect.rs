@@ -1,5 +1,5 @@
-//! Objects of configuration by kind, with what each kind changes: whoever moves a mesh over reads which of its rules nothing
-//! enforces.
+//! Objects of configuration by kind, with the effect of each kind: an operator who moves a mesh over reads which of its rules are
+//! not enforced.
 
 use std::collections::BTreeMap;
 
@@ -40,13 +40,13 @@ impl RuleCounts {
         }
     }
 
-    /// Each kind that there are objects of, and their number.
+    /// Iterates over the kinds that have objects, each with their number.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = (&'static Kind, usize)> {
         let kinds = self.kinds.iter();
         kinds.filter_map(|((group, kind), count)| Some((named(group, kind)?, *count)))
     }
 
-    /// Each kind of another API that nothing here reads, and the number of its objects.
+    /// Iterates over the kinds of other APIs that gudgeon does not read, each with the number of its objects.
     pub(crate) fn unread(&self) -> impl Iterator<Item = (&'static str, usize)> {
         self.unread.iter().map(|(kind, count)| (*kind, *count))
     }

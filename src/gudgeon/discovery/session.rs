@@ -136,7 +136,7 @@ impl Session {
                 .is_some_and(|pending| !pending.is_nothing())
     }
 
-    /// Enqueues a push, and wakes the stream; but a snapshot that does not concern the stream waits until something else wakes it.
+    /// Enqueues a push, and wakes the stream; but a snapshot that does not concern the stream waits until another event wakes it.
     /// Returns true if the push concerns it.
     pub(crate) fn enqueue(&self, pending: PendingPush) -> bool {
         let is_nothing = pending.is_nothing();
@@ -193,7 +193,7 @@ impl Session {
         self.inner().stream.next(now)
     }
 
-    /// Types of which something could not be built.
+    /// Takes the types of which a resource could not be built.
     pub(super) fn take_build_errors(&self) -> BTreeSet<Type> {
         self.inner().stream.take_failed()
     }

@@ -22,7 +22,7 @@ struct FactsState {
     refused: BTreeMap<SourceId, BTreeSet<Object>>,
     /// VirtualServices that can be used.
     routes: BTreeMap<SourceId, usize>,
-    /// Configuration that counts, whether or not it changes anything.
+    /// The configuration that counts, with or without an effect.
     rules: BTreeMap<SourceId, RuleCounts>,
     rules_changed: u64,
     /// Secrets that cannot be used.
@@ -45,7 +45,7 @@ pub(crate) type Counts = BTreeMap<Arc<str>, usize>;
 pub(crate) struct Fact {
     /// Objects by kind.
     pub(crate) counts: Counts,
-    /// Why the server is not heard.
+    /// The reason why the server does not answer.
     pub(crate) error: Option<Arc<str>>,
     /// A message about objects that cannot be read.
     pub(crate) unreadable: Option<String>,
@@ -146,7 +146,7 @@ impl Facts {
         self.state().routes.insert(source.clone(), count);
     }
 
-    /// The configuration of a source, in place of what it had before.
+    /// Sets the counts of a source's configuration.
     pub(crate) fn rule(&self, source: &SourceId, counts: RuleCounts) {
         let mut known = self.state();
         if known.rules.get(source) != Some(&counts) {
@@ -174,7 +174,7 @@ impl Facts {
         self.state().routes.values().sum()
     }
 
-    /// All objects of a source that cannot be used, in place of those of before.
+    /// Sets the objects of a source that cannot be used.
     pub(crate) fn refuse(&self, source: &SourceId, objects: impl Iterator<Item = Object>) {
         let objects: BTreeSet<Object> = objects.collect();
         self.state().refused.insert(source.clone(), objects);

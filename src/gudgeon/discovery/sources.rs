@@ -60,7 +60,8 @@ pub(super) fn names(hub: &Hub, cluster: ClusterId) -> Names {
     }
 }
 
-/// The objects of a cluster as they are written. They are made when a client asks: each change of a pod would make all anew.
+/// Returns the objects of a cluster as they are written. They are made when a client asks: each change of a pod would make all
+/// anew.
 fn written_in(
     (cluster, updates): &(ClusterId, watch::Receiver<ClusterUpdate>),
 ) -> impl Iterator<Item = Arc<ConfigObject>> + use<> {

@@ -13,7 +13,7 @@ use super::hub::{Hub, LARGE};
 use super::options::{DiscoveryOptions, Environment};
 use crate::cli::DiscoveryFlags;
 
-/// One that serves a mesh without anything in it.
+/// Returns a hub that serves an empty mesh.
 pub(super) fn hub() -> Arc<Hub> {
     hub_of(&[])
 }

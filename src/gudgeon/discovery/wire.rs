@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    /// With the messages that clients have, which are not the ones that were encoded.
+    /// Clients have messages of their own, which are not the encoded ones.
     #[test]
     fn clients_read_what_is_written() {
         let response = response();

@@ -195,7 +195,7 @@ impl GalleyEngine {
         self.stale().as_ref().map(|(since, _)| *since)
     }
 
-    /// Does a turn of work after a change.
+    /// Changes the state, and does a turn of work after it.
     fn change<T>(&self, change: impl FnOnce(&Self, &mut EngineState, Duration) -> T) -> T {
         let mut state = self.state();
         let now = self.clock.now();

@@ -409,7 +409,7 @@ mod tests {
             self.processing.apply(now, publisher, id, thing);
         }
 
-        /// Does all that is to be done in one turn. Returns true if findings may be others.
+        /// Does all work of one turn. Returns true if findings may have changed.
         fn work(&mut self) -> bool {
             let (now, publisher) = (self.now, &mut self.publisher);
             let progress = self.processing.work(now, publisher, &|| false);

@@ -1,4 +1,4 @@
-//! From flags to a program that serves, and from TERM to its end.
+//! Starts galley from its flags, and ends it at TERM.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -39,7 +39,7 @@ pub(crate) trait StreamProtocol: Send {
         request: Request<Self>,
     ) -> impl Future<Output = Result<(), Status>> + Send;
 
-    /// Waits for the next event. It must be cancel-safe: the loop drops it whenever something else wakes the stream.
+    /// Waits for the next event. It must be cancel-safe: the loop drops it whenever another event wakes the stream.
     fn event(&mut self, is_free: bool) -> impl Future<Output = Self::Event> + Send;
 
     /// Handles an event.
@@ -84,7 +84,7 @@ type Request<P> = <<P as StreamProtocol>::Reader as MessageReader>::Message;
 /// The events that a stream waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamWaits {
-    /// The time of its clock at which it has something to do without any event.
+    /// The time of its clock at which the stream has work to do without any event.
     pub(crate) deadline: Option<Duration>,
     pub(crate) reads: Reads,
 }
@@ -103,7 +103,7 @@ pub(crate) enum Reads {
 #[derive(Debug)]
 pub(crate) struct StreamEnd {
     pub(crate) status: Status,
-    /// This side ended it: the peer is there, and has not ended its messages.
+    /// This side has ended the stream: the peer is there, and has not ended its messages.
     pub(crate) is_refused: bool,
 }
 

@@ -16,7 +16,7 @@ pub(crate) trait ActiveConfiguration: Sized + Send + Sync + 'static {
     /// Decides about a pod.
     fn inject(&self, request: &Request, pod: &Value) -> Outcome;
 
-    /// As `inject`, with a trace of the steps for the page.
+    /// Injects as `inject` does, and traces the steps for the page.
     fn review(&self, request: &Request, pod: &Value) -> Review {
         Review {
             outcome: self.inject(request, pod),

@@ -75,7 +75,7 @@ struct Candidate {
 /// The outcome of the last load of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LoadOutcome {
-    /// It was not loaded yet.
+    /// The configuration was not loaded yet.
     Pending,
     /// Only a change of another text can make the candidate right.
     Refused,

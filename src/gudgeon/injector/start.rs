@@ -1,4 +1,4 @@
-//! From flags to a program that serves, and from TERM to its end.
+//! Starts the injector from its flags, and ends it at TERM.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

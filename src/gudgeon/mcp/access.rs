@@ -28,7 +28,7 @@ const INTERVALS: ReloadIntervals = ReloadIntervals {
 pub(crate) enum DefaultAccess {
     /// Clients only read.
     Everyone,
-    /// None: the clients control proxies.
+    /// No client may connect: clients control proxies.
     Nobody,
 }
 

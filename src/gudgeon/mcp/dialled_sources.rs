@@ -192,7 +192,7 @@ impl DialledSources {
         state.sources.iter().any(DialledSource::is_synced)
     }
 
-    /// Returns why no stream gives anything, though one has sent all before.
+    /// Returns the reason why no stream delivers objects, though one has sent all before.
     pub(crate) fn lost(&self) -> Option<Arc<str>> {
         let state = self.state();
         let synced = state.sources.iter().filter(|source| source.is_synced());

@@ -220,7 +220,7 @@ impl SourceDialer {
     }
 }
 
-/// Returns true for a name that means something to the call itself, by which a pair would change or break it.
+/// Returns true for a header that is part of the call itself: a pair would change or break it.
 fn is_reserved(name: &HeaderName) -> bool {
     const OF_THE_CALL: [&str; 10] = [
         "connection",

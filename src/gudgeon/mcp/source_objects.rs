@@ -74,7 +74,7 @@ pub(crate) struct SourceObjects {
     pub(super) synced: AtomicBool,
     /// Streams that are open.
     streams: AtomicUsize,
-    /// The cause for which no stream gives it anything, until one does.
+    /// The reason why no stream delivers objects, until one does.
     lost: Mutex<Option<Arc<str>>>,
     pub(super) apply: Apply,
     pub(super) log_limiters: Arc<SourceLogRateLimiters>,
@@ -152,7 +152,7 @@ impl SourceObjects {
         self.synced.load(Ordering::Relaxed)
     }
 
-    /// Returns why no stream gives it anything, until one does.
+    /// Returns the reason why no stream delivers objects, until one does.
     pub(crate) fn lost(&self) -> Option<Arc<str>> {
         self.cause().clone()
     }

@@ -45,7 +45,7 @@ pub(crate) trait Role: Sized {
     /// Returns the time of the drain: listeners stay open for so long after SIGTERM.
     fn drain_duration(flags: &Self::Flags) -> Duration;
 
-    /// Does everything that may fail: reads files, binds ports. Serving begins after it returns.
+    /// Does all that may fail: reads files, binds ports. Serving begins after it returns.
     ///
     /// # Errors
     /// The reason why the role cannot start.

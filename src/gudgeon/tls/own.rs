@@ -100,14 +100,14 @@ struct FormerCa {
 #[derive(Debug)]
 struct NextCa {
     ca: Ca,
-    /// Since when clients have had it.
+    /// The time since which clients have had the bundle.
     published: Option<SystemTime>,
 }
 
 /// Tells whether clients have the bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Publication {
-    /// Someone else hands it to them, and is quick.
+    /// Another program hands the bundle to clients at once.
     Unobserved,
     Pending,
     Complete,
@@ -183,7 +183,7 @@ impl Authority {
         LEAD.min(self.life / 10)
     }
 
-    /// Returns the pause before the next step: it comes before something is due, since the wall clock may be set, and to see when
+    /// Returns the pause before the next step: it comes before a renewal is due, since the wall clock may be set, and to see when
     /// clients have the bundle.
     pub(crate) fn pause(&self, now: SystemTime) -> Duration {
         let wait = self.due().duration_since(now).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The report: a line for each finding and a summary, or everything as JSON.
+//! The report: a line for each finding and a summary, or all of it as JSON.
 
 use std::io::Write as _;
 

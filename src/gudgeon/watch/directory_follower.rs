@@ -107,7 +107,7 @@ impl<R: DirectoryReader> DirectoryFollower<R> {
         found
     }
 
-    /// As `scan`, without a line in the log: for a start that ends with the cause.
+    /// Scans as `scan` does, without a line in the log: for a start that ends with the cause.
     ///
     /// # Errors
     /// As `scan`.

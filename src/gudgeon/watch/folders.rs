@@ -64,7 +64,7 @@ impl Folders {
         new
     }
 
-    /// Returns when something may have changed. Cancel-safe.
+    /// Waits until a folder may have changed. Cancel-safe.
     pub(super) async fn changed(&mut self) {
         loop {
             let Ok(inotify) = &mut self.inotify else {

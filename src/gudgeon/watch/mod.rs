@@ -98,7 +98,7 @@ impl Watcher {
         self.degraded.as_deref()
     }
 
-    /// Returns when something on a path may have changed. Cancel-safe.
+    /// Waits until a file or a directory on a path may have changed. Cancel-safe.
     pub(crate) async fn changed(&mut self) {
         loop {
             if self.stale {

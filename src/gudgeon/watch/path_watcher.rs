@@ -53,7 +53,7 @@ impl PathWatcher {
         self.path.follow().await;
     }
 
-    /// Returns when something may have changed. Cancel-safe.
+    /// Waits until a file or a directory on the path may have changed. Cancel-safe.
     pub(crate) async fn changed(&mut self) {
         tokio::select! {
             () = self.folders.changed() => {}

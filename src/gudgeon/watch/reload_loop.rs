@@ -62,7 +62,7 @@ pub(crate) trait ReloadFiles {
         ReloadIntervals::default()
     }
 
-    /// Returns once nobody uses what is read. Cancel-safe.
+    /// Waits until no user of the content is left. Cancel-safe.
     async fn unused(&mut self) {
         std::future::pending::<()>().await;
     }
@@ -178,7 +178,7 @@ mod tests {
     struct RecordedReloads<'a> {
         start: Instant,
         intervals: ReloadIntervals,
-        /// Nobody uses the files from then on.
+        /// The time from which on the files have no user.
         unused: Option<Instant>,
         seen: &'a RefCell<Vec<u128>>,
         again: &'a [Option<u64>],

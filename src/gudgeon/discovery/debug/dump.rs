@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// As another reader of descriptors has it.
+    /// Prints a resource with another reader of descriptors.
     fn other(pool: &ReflectPool, kind: Type, resource: &Resource) -> Value {
         let url = kind.url();
         let name = url.rsplit('/').next().unwrap();

@@ -46,7 +46,7 @@ impl CurrentSnapshot {
         self.current.subscribe()
     }
 
-    /// The snapshot that is current, as soon as there is one.
+    /// Waits for the first snapshot, and returns the current one.
     pub(crate) async fn first(&self) -> Arc<Snapshot> {
         let mut watched = self.watch();
         loop {

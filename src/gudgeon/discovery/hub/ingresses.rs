@@ -183,7 +183,7 @@ impl IngressRules {
     }
 }
 
-/// The Service that an Ingress names.
+/// Returns the Service that an Ingress names.
 fn service_of<'a>(
     services: &'a ServicesByKey,
     service: &Key,
@@ -295,7 +295,7 @@ impl GeneratedRules {
         self.of.insert(name, one.of.clone());
     }
 
-    /// The object does not exist any more, or is not valid.
+    /// Removes an object that does not exist any more, or is not valid.
     fn remove(&mut self, name: &GeneratedName) {
         let (kind, namespace, object) = name.clone();
         self.rules.remove(&kind, &(namespace, object));
@@ -340,7 +340,7 @@ fn add(changes: &mut Changes, collection: &str, (_, namespace, name): GeneratedN
     changes.add(kind, &(namespace, name));
 }
 
-/// An object as a user would have written it.
+/// Returns an object as a user would have written it.
 fn configured(one: &Generated) -> Result<AnyConfigured, String> {
     let (object, findings) = one.object();
     if let Some(error) = findings.iter().find(|finding| finding.is_error()) {

@@ -76,7 +76,7 @@ impl SnapshotInputs {
         }
     }
 
-    /// Makes a snapshot of everything due, after the debounce.
+    /// Makes a whole snapshot due, after the debounce.
     pub(super) fn change_all(&mut self, now: Duration, reason: TriggerReason) {
         self.debounce.request(now, PushRequest::Full(reason));
     }
@@ -87,14 +87,14 @@ impl SnapshotInputs {
         self.change_all(now, TriggerReason::Config);
     }
 
-    /// The mesh of the first snapshot: all that waited is in it.
+    /// Returns the mesh of the first snapshot, with all changes that waited.
     pub(super) fn begin(&mut self, now: Duration) -> WorldInputs {
         self.debounce = Debounce::new(self.options);
         let _before = self.changed.take(false);
         self.world(now)
     }
 
-    /// The mesh as it is to be served.
+    /// Returns the mesh that is to be served.
     fn world(&mut self, now: Duration) -> WorldInputs {
         let MergedSources {
             world,
@@ -113,7 +113,7 @@ impl SnapshotInputs {
         }
     }
 
-    /// The time at which something is due, if nothing else changes before.
+    /// Returns the time at which a snapshot or a push is due, if nothing else changes before.
     pub(super) fn deadline(&self) -> Option<Duration> {
         let all = [
             self.debounce.deadline(),
@@ -123,7 +123,7 @@ impl SnapshotInputs {
         all.into_iter().flatten().min()
     }
 
-    /// The inputs of a push that is due by now.
+    /// Takes the inputs of a push that is due by now.
     pub(super) fn take_due(&mut self, now: Duration) -> Option<DueInputs> {
         if self.peers.expire(now) {
             self.change_all(now, TriggerReason::Config);
@@ -137,7 +137,7 @@ impl SnapshotInputs {
         })
     }
 
-    /// A push has ended. `is_made`: with a snapshot, that is served now.
+    /// Takes note of the end of a push. `is_made`: the push has made a snapshot, which is served now.
     pub(super) fn pushed(&mut self, batch: &DueBatch, is_made: bool) {
         if !is_made {
             // The changes are lost with the snapshot that failed: the next one is compared as a whole.

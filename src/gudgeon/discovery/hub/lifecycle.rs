@@ -22,7 +22,7 @@ impl Lifecycle {
         }
     }
 
-    /// The first snapshot is there. A server that drains already does not become ready.
+    /// Becomes ready with the first snapshot. A server that drains already does not.
     pub(super) fn start_serving(&self) {
         if !self.is_draining() {
             self.serving.send_replace(true);

@@ -1,4 +1,4 @@
-//! Tells streams of a snapshot: streams that it concerns take it in at once, others find it when something else wakes them.
+//! Tells streams of a snapshot: streams that it concerns take it in at once, others find it when another event wakes them.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Hub {
         woken
     }
 
-    /// A response is on its way, that took so long to make.
+    /// Takes note of a response that was sent, and of the time that it took.
     pub(in crate::discovery) fn sent(&self, kind: Type, took: Duration) {
         self.metrics.sent(kind, took);
         // Assignments are in conflict with nothing.

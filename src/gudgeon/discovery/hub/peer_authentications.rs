@@ -14,8 +14,8 @@ const GRACE: Duration = Duration::from_secs(5);
 
 type Policies = Arc<Objects<PeerAuthentication>>;
 
-/// Sets of policies that are remembered. Chosen: whoever changes them more often has proxies that have heard of none of those
-/// before.
+/// Sets of policies that are remembered. Chosen: an author who changes them more often has proxies that have received none of the
+/// earlier sets.
 const MAX_EARLIER: usize = 8;
 
 /// The current ones, and those that some proxies may still go by.

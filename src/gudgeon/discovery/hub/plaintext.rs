@@ -29,7 +29,7 @@ struct AddressStreams {
     without: usize,
     /// Streams with certificates that began beside the others: an epoch that takes over.
     with: usize,
-    /// When the last one without ended.
+    /// The time at which the last stream without certificates ended.
     left: Duration,
 }
 
@@ -124,7 +124,7 @@ impl Plaintext {
     }
 }
 
-/// The addresses of a proxy that it may speak for.
+/// Returns the addresses of a proxy that it may speak for.
 fn believed(node: &Node, peer: &Address) -> Vec<IpAddr> {
     let all = node.addresses.iter().copied();
     match peer {
@@ -142,7 +142,7 @@ fn believed(node: &Node, peer: &Address) -> Vec<IpAddr> {
 }
 
 impl Hub {
-    /// A stream has begun.
+    /// Counts a stream that begins, by whether its proxy has certificates.
     pub(super) fn learn_certificates(&self, session: &Session) {
         let node = &session.node;
         let addresses = believed(node, &session.peer);
@@ -166,7 +166,7 @@ impl Hub {
         self.changed.notify_one();
     }
 
-    /// A stream has ended.
+    /// Takes a stream that has ended out of the count.
     pub(super) fn forget_certificates(&self, session: &Session) {
         let addresses = believed(&session.node, &session.peer);
         let has_certificates = !session.node.without_certificates;

@@ -131,7 +131,7 @@ impl Hub {
     }
 }
 
-/// All objects that changed; `None`: more may have changed than is known.
+/// Joins the objects that changed; `None`: more may have changed than is known.
 fn joined(changes: Option<Arc<Changes>>, more: Option<Changes>) -> Option<Arc<Changes>> {
     let (mut all, more) = changes.zip(more)?;
     if !more.is_empty() {

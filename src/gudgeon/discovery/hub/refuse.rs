@@ -8,7 +8,7 @@ use crate::discovery::refused_streams::{RefusalReason, RefusedStream};
 use crate::grpc::Address;
 
 impl Hub {
-    /// A stream of this peer ends for this cause.
+    /// Counts and logs a stream of this peer that is refused for this cause.
     pub(in crate::discovery) fn refuse(&self, peer: &Address, reason: RefusalReason, cause: &str) {
         self.metrics.stream_refused(reason);
         if let Some(more) = self.log_rate_limiters.refused.suffix_if_allowed() {

@@ -58,7 +58,7 @@ impl Hub {
         Arc::new(node)
     }
 
-    /// The snapshot that is current, as soon as there is one, with what this node's listeners are made of.
+    /// Waits for the first snapshot, and returns the current one with the inputs of this node's listeners.
     pub(crate) async fn snapshot_for(&self, node: &Node) -> Arc<Snapshot> {
         let first = self.current.first().await;
         let waits = first.has_credentials_for(node);

@@ -43,7 +43,7 @@ const ROOTS_AGE: Duration = Duration::from_secs(60);
 /// Further roots, where charts of Istio mount those of an issuer of one's own (pilot's `jwksExtraRootCABundlePath`).
 const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
 
-/// Why there are no keys.
+/// The reason why a source has no keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::discovery) enum FetchError {
     /// The text is not a URL.
@@ -64,7 +64,7 @@ pub(in crate::discovery) enum FetchError {
 }
 
 impl FetchError {
-    /// Returns true for the failure of a fetch that may last so long: whoever gives it more time than it had has not failed.
+    /// Returns true if the failure holds for a policy with this timeout, too: with a longer one the fetch might succeed.
     pub(in crate::discovery) fn counts_within(&self, timeout: Duration) -> bool {
         match self {
             Self::Timeout(limit) => timeout <= *limit,

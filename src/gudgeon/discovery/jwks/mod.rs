@@ -58,7 +58,7 @@ pub(crate) struct Row {
     /// The number of keys; `None`: none were fetched.
     pub(crate) keys: Option<usize>,
     pub(crate) fetched: Option<Duration>,
-    /// Why the last try failed.
+    /// The reason why the last try failed.
     pub(crate) error: Option<String>,
 }
 

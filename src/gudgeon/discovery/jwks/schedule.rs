@@ -1,4 +1,4 @@
-//! When keys are fetched, and what came of it. Time is an argument.
+//! The schedule of fetches of keys, and their results. Time is an argument.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -52,7 +52,7 @@ struct Entry {
     error: Option<String>,
     /// The time of the first policy that uses it.
     since: Duration,
-    /// When the latest fetch began of those under way. Kept, so that each namespace need not look at all others.
+    /// The time at which the latest of the running fetches began. It is kept, so that each namespace need not look at all others.
     latest: Option<Duration>,
 }
 
@@ -143,7 +143,8 @@ impl Entry {
         self.fetched.is_some() || shares.all(|(_, share)| share.failures > 0)
     }
 
-    /// When a namespace may fetch. Another one's fetch is waited for, but no longer than its own would last.
+    /// Returns the time from which a namespace may fetch. It waits for a fetch of another namespace, but no longer than its own
+    /// fetch would last.
     fn ready(&self, share: &Share) -> Option<Duration> {
         if share.under_way.is_some() {
             return None;
@@ -186,7 +187,8 @@ pub(in crate::discovery) struct Discarded {
 pub(in crate::discovery) struct Schedule {
     entries: BTreeMap<JwksSource, Entry>,
     left_out: Vec<RuleOf>,
-    /// The namespaces of the fetches that go on, by number. Whoever changes its policies gets no further ones by that.
+    /// The namespaces of the running fetches, by number. An author who changes the policies of a namespace gets no further fetches
+    /// by that.
     running: BTreeMap<u64, Arc<str>>,
     /// The number of fetches that began.
     begun: u64,

@@ -16,7 +16,8 @@ const METADATA: [IpAddr; 5] = [
     IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// Why an address is not asked; `None`: it is. `allowed`: networks whose addresses are, whatever they are.
+/// Returns the reason why an address is not asked; `None`: it may be asked. `allowed`: networks whose addresses may be asked in any
+/// case.
 pub(super) fn forbidden_reason(
     address: IpAddr,
     allowed: &[Network],

@@ -1,4 +1,4 @@
-//! Objects that requests put into memory, for trying things out.
+//! Objects that requests of developers put into memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

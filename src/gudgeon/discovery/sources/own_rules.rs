@@ -24,7 +24,7 @@ pub(super) struct ClusterRules {
 #[derive(Debug)]
 pub(super) struct PutRules {
     configuration: Notify,
-    /// True if nobody looks for Ingresses, or they are there.
+    /// True if discovery reads no Ingresses, or they are synced.
     ingresses: watch::Sender<bool>,
 }
 
