@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, watch};
@@ -26,7 +26,7 @@ use super::peer::{Leaf, Peer};
 use crate::clock::chance;
 use crate::descriptors;
 use crate::log_rate_limiter::LogRateLimiter;
-use crate::serve::{Accept, Shutdown, accept};
+use crate::serve::{Accept, Shutdown, accept, http2_builder};
 
 /// Connections of one port at a time. Chosen: ten times the proxies that `build/promises discovery` measures.
 const MAX_CONNECTIONS: usize = 20_000;
@@ -42,10 +42,6 @@ const GOAWAY_GRACE: Duration = Duration::from_secs(10);
 /// The same of an idle connection: one that never had a request, or, where clients may not stay, one without a stream. Chosen: one
 /// round trip to any site.
 const GOAWAY_IDLE_GRACE: Duration = Duration::from_secs(1);
-/// Bytes of a request's head at most. Chosen: hyper's default.
-const HEAD_BYTES: u32 = 16 << 10;
-/// The initial flow-control window of a stream, in bytes: the default of RFC 9113, section 6.9.2.
-const STREAM_WINDOW: u32 = (64 << 10) - 1;
 /// Half of it is what the HTTP/2 library grants small frames that are not consumed yet, at 256 bytes less their length each;
 /// beyond it ends the connection. A stream's whole window of requests, which may come before the stream has its turn, takes
 /// 150 KiB of that in frames of 80 bytes and 300 KiB in frames of 44, the shortest; other streams must survive it.
@@ -420,13 +416,8 @@ async fn sleep_until(at: Option<Instant>) {
 impl ConnectionOptions {
     /// Returns the settings of HTTP/2: windows, limits and keepalive.
     fn http2(&self) -> http2::Builder<TokioExecutor> {
-        let mut builder = http2::Builder::new(TokioExecutor::new());
+        let mut builder = http2_builder(CONNECTION_WINDOW, self.streams);
         builder
-            .timer(TokioTimer::new())
-            .max_header_list_size(HEAD_BYTES)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_concurrent_streams(self.streams)
             .max_frame_size(FRAME_BYTES)
             .max_send_buf_size(WRITTEN_AHEAD)
             .keep_alive_interval(self.interval)

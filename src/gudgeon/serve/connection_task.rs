@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::TokioTimer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
@@ -18,16 +18,13 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connection::{Connection, HEAD, LAST_HEAD, WireProtocol};
 use super::frames::Frames;
+use super::http2::{MAX_HEAD_BYTES, http2_builder};
 use super::io::Io;
 use super::{Answer, ConnectionAborted, Service, Shutdown};
 
-/// Bytes of a request's head at most. Chosen: hyper's default.
-const HEAD_BYTES: u32 = 16 << 10;
 /// The buffer of HTTP/1.1: more than a head, and little enough for each of the connections.
 const BUFFER_BYTES: usize = 24 << 10;
-/// The initial flow-control windows of a stream and of a connection, in bytes: that of a stream is the default of RFC 9113, section
-/// 6.9.2. Chosen: two streams fill the window of a connection.
-const STREAM_WINDOW: u32 = (64 << 10) - 1;
+/// The initial flow-control window of a connection, in bytes. Chosen: two streams fill it.
 const CONNECTION_WINDOW: u32 = 128 << 10;
 /// Requests of one HTTP/2 connection at a time: the least that RFC 9113, section 6.5.2, recommends; clients assume so many before they
 /// receive the settings.
@@ -121,7 +118,7 @@ async fn http1<S: Service, I: AsyncRead + AsyncWrite + Unpin>(
         .timer(TokioTimer::new())
         // Its own clock runs while a connection is idle, too.
         .header_read_timeout(None)
-        .max_header_size(HEAD_BYTES as usize)
+        .max_header_size(MAX_HEAD_BYTES as usize)
         .max_buf_size(BUFFER_BYTES);
     let owner = Arc::clone(connection);
     let io = Io::new(stream, connection);
@@ -176,13 +173,7 @@ async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     shutdown: Shutdown,
 ) {
     connection.speaks(WireProtocol::Http2(Frames::default()));
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .max_header_list_size(HEAD_BYTES)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_streams(STREAMS);
+    let builder = http2_builder(CONNECTION_WINDOW, STREAMS);
     let owner = Arc::clone(connection);
     let io = Io::new(stream, connection);
     let http_connection = builder.serve_connection(
