@@ -1283,7 +1283,6 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "Gateway",
         &[
-            "api/config/rules/parts.rs",
             "gudgeon/analyze/inventory.rs",
             "gudgeon/discovery/hub/ingresses.rs",
             "gudgeon/discovery/sources/credentials.rs",
@@ -1306,7 +1305,6 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "ServiceEntry",
         &[
-            "api/config/rules/parts.rs",
             "gudgeon/analyze/inventory.rs",
             "sources/aggregate/entries.rs",
         ],
@@ -1314,8 +1312,6 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "Sidecar",
         &[
-            "gudgeon/analyze/destination_rule_idle_policies.rs",
-            "gudgeon/analyze/virtual_service_idle_routes.rs",
             "xds/scope.rs",
             "xds/scope/mesh_rules.rs",
             "xds/scope/visibility.rs",

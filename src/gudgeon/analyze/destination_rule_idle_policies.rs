@@ -8,6 +8,7 @@ use serde_json::Value as Json;
 use super::codes;
 use super::inventory::{Inventory, Item, list, text};
 use super::messages::{Message, push};
+use super::sidecars;
 
 /// Settings that requests alone have.
 const OF_REQUESTS: [&str; 11] = [
@@ -30,14 +31,8 @@ type NumberedPorts = BTreeMap<u64, bool>;
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     let carries_http = |one: Protocol| one.is_http() || one.is_auto();
     // A Sidecar may say that connections are requests.
-    let declares_requests = all.of("Sidecar").any(|sidecar| {
-        ["/egress", "/ingress"].iter().any(|lists| {
-            list(&sidecar.body, lists).any(|(_, listener)| {
-                let protocol = Protocol::of_service_entry(text(listener, "/port/protocol"));
-                listener.get("port").is_some() && protocol.is_some_and(carries_http)
-            })
-        })
-    });
+    let declares_requests = sidecars::declared_protocols(all, &["/egress", "/ingress"])
+        .any(|(_, protocol)| carries_http(protocol));
     let reached = reached_by_requests(all);
     for item in all.of("DestinationRule") {
         let host = all.full_host(text(&item.body, "/host"), &item.namespace);
@@ -71,10 +66,7 @@ fn reached_by_requests(all: &Inventory) -> BTreeSet<String> {
             add(text(route, "/mirror/host"));
         }
     }
-    for item in all.of("Sidecar") {
-        let host = text(&item.body, "/outboundTrafficPolicy/egressProxy/host");
-        reached.insert(all.full_host(host, &item.namespace));
-    }
+    reached.extend(sidecars::egress_proxies(all));
     reached
 }
 

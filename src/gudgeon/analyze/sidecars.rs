@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::model::Labels;
+use api::model::{Labels, Protocol};
 
 use super::audience::Named;
 use super::codes;
-use super::inventory::{Inventory, Item, labels};
+use super::inventory::{Inventory, Item, labels, list, text};
 use super::messages::{Message, push};
 
 pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
@@ -31,6 +31,31 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
         }
         selecting(all, namespace, &by_selector, found);
     }
+}
+
+/// Returns the protocols that listeners of Sidecars declare, as they are written and as they are understood. `lists`: `/egress`,
+/// `/ingress`.
+pub(super) fn declared_protocols<'a>(
+    all: &'a Inventory,
+    lists: &'a [&str],
+) -> impl Iterator<Item = (&'a str, Protocol)> {
+    let listeners = all.of("Sidecar").flat_map(|sidecar| {
+        let lists = lists.iter();
+        lists.flat_map(|pointer| list(&sidecar.body, pointer))
+    });
+    let ports = listeners.filter_map(|(_, listener)| listener.get("port"));
+    ports.filter_map(|port| {
+        let declared = text(port, "/protocol");
+        Some((declared, Protocol::of_service_entry(declared)?))
+    })
+}
+
+/// Returns the hosts of the proxies to which Sidecars send requests to unknown hosts.
+pub(super) fn egress_proxies(all: &Inventory) -> impl Iterator<Item = String> {
+    all.of("Sidecar").map(|sidecar| {
+        let host = text(&sidecar.body, "/outboundTrafficPolicy/egressProxy/host");
+        all.full_host(host, &sidecar.namespace)
+    })
 }
 
 /// Finds two Sidecars that select one workload.

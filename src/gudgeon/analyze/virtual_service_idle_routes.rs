@@ -6,8 +6,9 @@ use api::model::Protocol;
 use serde_json::Value as Json;
 
 use super::codes;
-use super::inventory::{Inventory, Item, is_meant, list, text, texts};
+use super::inventory::{Inventory, Item, is_meant, list, texts};
 use super::messages::{Message, push};
+use super::sidecars;
 
 /// A list of routes, with the protocols of its ports, in words, and whether one is among them.
 type RouteList = (&'static str, &'static str, fn(Protocol) -> bool);
@@ -24,13 +25,8 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     let wildcards = all.hosts.keys().filter(|host| host.starts_with('*'));
     let wildcards: Vec<_> = wildcards.collect();
     // A Sidecar may say that requests are connections.
-    let declares_connections = all.of("Sidecar").any(|sidecar| {
-        list(&sidecar.body, "/egress").any(|(_, listener)| {
-            let declared = text(listener, "/port/protocol");
-            let protocol = Protocol::of_service_entry(declared);
-            !declared.is_empty() && protocol.is_some_and(|one| !one.is_http())
-        })
-    });
+    let declares_connections = sidecars::declared_protocols(all, &["/egress"])
+        .any(|(declared, protocol)| !declared.is_empty() && !protocol.is_http());
     for item in all.of("VirtualService") {
         let hosts = texts(&item.body, "/hosts");
         let hosts = hosts

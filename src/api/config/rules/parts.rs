@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::cursor::Cursor;
 use super::predicates as is;
 use super::regex::regex;
+use crate::config::kinds::TARGET_KINDS;
 use crate::finding::quoted;
 
 /// DUR, where there is one.
@@ -269,13 +270,8 @@ pub(super) fn targets(spec: &Cursor<'_>) {
             namespace.fail("no namespace here");
         }
         let (group, kind) = (target.get("group").text(), target.get("kind").text());
-        let known = matches!(
-            (group, kind),
-            ("" | "core", "Service")
-                | ("networking.istio.io", "ServiceEntry")
-                | ("gateway.networking.k8s.io", "Gateway" | "GatewayClass")
-        );
-        if !known && !target.any_broken(&["group", "kind"]) {
+        let is_target = TARGET_KINDS.contains(&(group, kind));
+        if !is_target && !target.any_broken(&["group", "kind"]) {
             target.fail(format!("{group}/{kind} cannot be a target"));
         }
     }
