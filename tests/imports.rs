@@ -107,9 +107,9 @@ fn declared(
     names: &BTreeMap<&Module, &BTreeMap<String, Module>>,
 ) -> Module {
     /// A name that is passed on more often goes in a circle.
-    const MOST: usize = 10;
+    const MAX_LINKS: usize = 10;
     let mut path = path.to_vec();
-    for _ in 0..MOST {
+    for _ in 0..MAX_LINKS {
         let module = of.target(&path).to_vec();
         let rest = &path[module.len()..];
         let next = rest.first().and_then(|name| names[&module].get(name));

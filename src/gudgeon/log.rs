@@ -29,7 +29,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use crate::cli::LogFlags;
 
 /// The longest line, with its end: what POSIX lets a pipe take at once (`PIPE_BUF` on Linux), so lines never mix.
-const LINE_BYTES: usize = 4096;
+const MAX_LINE_BYTES: usize = 4096;
 /// Targets of gudgeon's own events; all others are libraries'.
 const OWN: [&str; 4] = ["gudgeon", "inject", "sources", "api"];
 
@@ -279,12 +279,12 @@ fn render(json: bool, now: SystemTime, level: Level, event: &EventText) -> Vec<u
     };
     let EventText { message, fields } = event;
     if json {
-        let mut room = LINE_BYTES;
+        let mut room = MAX_LINE_BYTES;
         loop {
             let text = cut(message, fields, room).replace(text::is_directional, "\u{fffd}");
             let mut line = json!({"time": time, "level": level, "msg": text}).to_string();
             line.push('\n');
-            if line.len() <= LINE_BYTES || room < 64 {
+            if line.len() <= MAX_LINE_BYTES || room < 64 {
                 return line.into_bytes();
             }
             // Escapes take more room than the characters they replace.
@@ -294,13 +294,13 @@ fn render(json: bool, now: SystemTime, level: Level, event: &EventText) -> Vec<u
     let head = format!("{time}\t{level}\t");
     let mut line = head.clone();
     // A message stays on one line, whatever it quotes; and no escape sequence reaches a terminal.
-    for letter in cut(message, fields, LINE_BYTES - head.len() - 1).chars() {
+    for letter in cut(message, fields, MAX_LINE_BYTES - head.len() - 1).chars() {
         let printable = if text::is_control(letter) {
             '\u{fffd}'
         } else {
             letter
         };
-        if line.len() + printable.len_utf8() >= LINE_BYTES {
+        if line.len() + printable.len_utf8() >= MAX_LINE_BYTES {
             break;
         }
         line.push(printable);
@@ -431,7 +431,7 @@ mod tests {
             for json in [false, true] {
                 let line = render(json, UNIX_EPOCH, Level::INFO, &event_text(&text));
                 assert!(
-                    line.len() <= LINE_BYTES && line.ends_with(b"\n"),
+                    line.len() <= MAX_LINE_BYTES && line.ends_with(b"\n"),
                     "{}",
                     line.len()
                 );

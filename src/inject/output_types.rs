@@ -313,10 +313,10 @@ fn described(found: &Scalar) -> String {
 }
 
 /// The longest number without quotes. They are in every sentence, and no secret.
-const SHORT: usize = 3;
+const MAX_UNQUOTED_DIGITS: usize = 3;
 
 fn number(text: &str) -> String {
-    if text.len() > SHORT {
+    if text.len() > MAX_UNQUOTED_DIGITS {
         format!("the number {}", quoted(text))
     } else {
         text.to_owned()

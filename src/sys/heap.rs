@@ -14,7 +14,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::ptr;
 
-use super::pages::{self, LARGEST_PAGE, SMALLEST_PAGE};
+use super::pages::{self, MAX_PAGE_BYTES, MIN_PAGE_BYTES};
 
 /// Bytes; sizes and addresses of blocks are multiples of it. Source: the size of `Free`, and the widest alignment in use.
 const UNIT: usize = 16;
@@ -150,14 +150,14 @@ impl State {
             usable: 0,
             free: NONE,
             // Until there is a reserve.
-            page: LARGEST_PAGE,
+            page: MAX_PAGE_BYTES,
         }
     }
 
     /// A block; null where there is no memory for it, and for an alignment that no mapping has on every kernel.
     fn allocate(&mut self, layout: Layout) -> *mut u8 {
         let size = rounded(layout.size());
-        if layout.align() > SMALLEST_PAGE {
+        if layout.align() > MIN_PAGE_BYTES {
             return ptr::null_mut();
         }
         if size >= LARGE || layout.align() > UNIT {
@@ -545,7 +545,7 @@ mod tests {
                 let layout = Layout::from_size_align(size, align).unwrap();
                 if what == Step::Allocate || blocks.is_empty() {
                     let place = state.allocate(layout);
-                    prop_assert_eq!(place.is_null(), align > SMALLEST_PAGE);
+                    prop_assert_eq!(place.is_null(), align > MIN_PAGE_BYTES);
                     if place.is_null() {
                         continue;
                     }

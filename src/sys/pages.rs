@@ -8,19 +8,19 @@ pub(crate) use kernel::{allow, discard, map, reserve, unmap};
 pub(crate) use simulated::{allow, discard, map, reserve, unmap};
 
 /// Bytes of the largest page that Linux uses here (aarch64); a multiple of all smaller ones.
-pub(crate) const LARGEST_PAGE: usize = 64 * 1024;
+pub(crate) const MAX_PAGE_BYTES: usize = 64 * 1024;
 /// Bytes of the smallest, which is x86_64's.
-pub(crate) const SMALLEST_PAGE: usize = 4096;
+pub(crate) const MIN_PAGE_BYTES: usize = 4096;
 
 /// Bytes of a page of memory, as the kernel was built.
 #[must_use]
 pub fn page_size() -> usize {
     if cfg!(miri) {
-        return SMALLEST_PAGE;
+        return MIN_PAGE_BYTES;
     }
     // SAFETY: `getauxval` takes an integer, and reads a list that the kernel has put there before the first instruction.
     match unsafe { libc::getauxval(libc::AT_PAGESZ) } {
-        0 => LARGEST_PAGE,
+        0 => MAX_PAGE_BYTES,
         #[allow(clippy::cast_possible_truncation, reason = "both have 64 bits")]
         size => size as usize,
     }
@@ -34,14 +34,14 @@ pub fn page_size() -> usize {
 #[inline(never)]
 pub fn release_stack() {
     /// Bytes of stack below this call that are given back. Chosen: no call goes deeper.
-    const DEEPEST: usize = 128 * 1024;
+    const MAX_STACK_BYTES: usize = 128 * 1024;
     let page = page_size();
     // A page is left for the call below and for what the processor's convention lets a function use beyond the pointer.
     let top = (stack_pointer() - page) & !(page - 1);
-    let from = ptr::with_exposed_provenance_mut(top - DEEPEST);
+    let from = ptr::with_exposed_provenance_mut(top - MAX_STACK_BYTES);
     // Where there is no stack yet, it says so after it has done the rest.
     // SAFETY: below the stack pointer, with room for a signal's frame left, is nothing of anybody's.
-    unsafe { discard(from, DEEPEST) };
+    unsafe { discard(from, MAX_STACK_BYTES) };
 }
 
 #[inline(always)]
@@ -120,7 +120,7 @@ mod simulated {
     use std::ptr;
 
     fn layout(size: usize) -> Option<Layout> {
-        Layout::from_size_align(size, super::SMALLEST_PAGE).ok()
+        Layout::from_size_align(size, super::MIN_PAGE_BYTES).ok()
     }
 
     pub(crate) fn map(size: usize) -> *mut u8 {
@@ -191,7 +191,7 @@ mod tests {
     fn a_page_is_what_the_kernel_says() {
         let page = page_size();
         assert!(page.is_power_of_two());
-        assert!((SMALLEST_PAGE..=LARGEST_PAGE).contains(&page), "{page}");
+        assert!((MIN_PAGE_BYTES..=MAX_PAGE_BYTES).contains(&page), "{page}");
         let block = map(page);
         assert!(!block.is_null() && block.addr().is_multiple_of(page));
         // SAFETY: it has just been mapped.

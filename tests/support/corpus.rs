@@ -4,7 +4,7 @@
 use std::path::Path;
 
 /// Fewer than these mean that the archive was not unpacked: the smallest of them has 223.
-const FEWEST: usize = 200;
+const MIN_FILES: usize = 200;
 
 /// Calls `check` with each input of a target.
 #[allow(
@@ -34,7 +34,7 @@ pub(crate) fn replay(target: &str, check: impl Fn(&[u8])) {
         .map(|file| file.unwrap().path())
         .collect();
     files.sort();
-    assert!(files.len() > FEWEST, "{target}: {} inputs", files.len());
+    assert!(files.len() > MIN_FILES, "{target}: {} inputs", files.len());
     for path in files {
         let bytes = std::fs::read(&path).unwrap();
         // The one said last is the one that failed.

@@ -17,7 +17,7 @@ use crate::exit::{Exit, Failure};
 /// The timeout of the whole request.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest answer: every resource of a large proxy as JSON.
-const ANSWER_BYTES: usize = 1 << 30;
+const MAX_ANSWER_BYTES: usize = 1 << 30;
 
 /// Sends a request to a running discovery. Returns the body of the answer, whether that is found (2xx) or not (404), with a
 /// newline at its end.
@@ -112,7 +112,7 @@ async fn send(
         .await
         .map_err(|cause| cause.to_string())?;
     let status = answer.status();
-    let body = Limited::new(answer.into_body(), ANSWER_BYTES)
+    let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES)
         .collect()
         .await
         .map_err(|cause| cause.to_string())?;

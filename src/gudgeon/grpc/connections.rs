@@ -47,7 +47,7 @@ const GOAWAY_IDLE_GRACE: Duration = Duration::from_secs(1);
 /// 150 KiB of that in frames of 80 bytes and 300 KiB in frames of 44, the shortest; other streams must survive it.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Bytes of a frame at most: a window. Frames of 8 to 16 KiB double the HTTP/2 library's buffer for ever, longer ones do not.
-const FRAME_BYTES: u32 = 64 << 10;
+const MAX_FRAME_BYTES: u32 = 64 << 10;
 /// Bytes of a stream that wait in its connection to be written, in a list that never shrinks; the rest waits at no cost.
 const WRITTEN_AHEAD: usize = 16 << 10;
 /// Lines of a minute of handshakes that fail.
@@ -418,7 +418,7 @@ impl ConnectionOptions {
     fn http2(&self) -> http2::Builder<TokioExecutor> {
         let mut builder = http2_builder(CONNECTION_WINDOW, self.streams);
         builder
-            .max_frame_size(FRAME_BYTES)
+            .max_frame_size(MAX_FRAME_BYTES)
             .max_send_buf_size(WRITTEN_AHEAD)
             .keep_alive_interval(self.interval)
             .keep_alive_timeout(self.timeout);

@@ -45,7 +45,7 @@ const CONNECTION_WINDOW: u32 = 2 << 20;
 /// Bytes of the stream that wait in the connection to be written. Chosen: four times as much as a server keeps, for a list of versions.
 const WRITTEN_AHEAD: usize = 64 << 10;
 /// Bytes of a response's head at most. Chosen: hyper's default.
-const HEAD_BYTES: u32 = 16 << 10;
+const MAX_HEAD_BYTES: u32 = 16 << 10;
 
 /// An address to dial.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ async fn open(target: DialTarget<'_>, bounds: Bounds) -> Result<DialledStream, S
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_header_list_size(HEAD_BYTES)
+        .max_header_list_size(MAX_HEAD_BYTES)
         .max_send_buf_size(WRITTEN_AHEAD)
         .keep_alive_interval(PING)
         .keep_alive_timeout(PONG)

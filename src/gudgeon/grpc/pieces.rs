@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use bytes::Bytes;
 
 /// The number of pieces below which dead ones are not searched.
-const FEW: usize = 64;
+const MIN_PIECES: usize = 64;
 
 /// Pieces in use, by the values that they are encoded from; each keeps those values alive.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl<K: Hash + Eq, W: Send + Sync + 'static> EncodedPieces<K, W> {
             return Bytes::from_owner(SharedPiece(piece));
         }
         // Dead pieces are searched when the table has doubled, so a search costs each piece a constant.
-        if known.pieces.len() >= FEW + 2 * known.live {
+        if known.pieces.len() >= MIN_PIECES + 2 * known.live {
             known.pieces.retain(|_, piece| piece.strong_count() > 0);
             known.live = known.pieces.len();
         }
@@ -90,6 +90,6 @@ mod tests {
         for at in 0..10_000 {
             let _sent = pieces.get(at, || make(at));
         }
-        assert!(pieces.0.lock().unwrap().pieces.len() <= FEW + 1);
+        assert!(pieces.0.lock().unwrap().pieces.len() <= MIN_PIECES + 1);
     }
 }

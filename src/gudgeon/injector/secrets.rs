@@ -9,11 +9,11 @@ use api::redact::{REDACTED, redact_quoted_if};
 use serde_json::Value;
 
 /// Shorter values are redacted between quotation marks only: they occur in any sentence.
-const SHORT: usize = 4;
+const MIN_UNQUOTED_LENGTH: usize = 4;
 /// Bytes of a message that are redacted and kept: four times what a decision keeps of one.
 const REDACTED_BYTES: usize = 4 << 10;
 /// Bytes of an environment variable's value at least: shorter ones are not redacted.
-const TOKEN: usize = 8;
+const MIN_SECRET_BYTES: usize = 8;
 
 /// The values to redact.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl Secrets {
         values.extend(
             std::env::vars_os()
                 .filter_map(|(_, value)| value.into_string().ok())
-                .filter(|value| value.len() >= TOKEN),
+                .filter(|value| value.len() >= MIN_SECRET_BYTES),
         );
         values.sort_unstable_by_key(|value| std::cmp::Reverse(value.len()));
         let quoted = |value: &str| {
@@ -67,7 +67,7 @@ impl Secrets {
         for (value, quoted) in &self.values {
             let single = format!("'{value}'");
             for form in [value, quoted] {
-                if form.len() >= SHORT && text.contains(form.as_str()) {
+                if form.len() >= MIN_UNQUOTED_LENGTH && text.contains(form.as_str()) {
                     text = text.replace(form.as_str(), REDACTED).into();
                 }
             }
@@ -88,7 +88,9 @@ impl Secrets {
         }
         let cut = api::text::cut(text, REDACTED_BYTES);
         let begin = |value: &str| {
-            let first = (SHORT..=2 * TOKEN).rev().find_map(|end| value.get(..end))?;
+            let first = (MIN_UNQUOTED_LENGTH..=2 * MIN_SECRET_BYTES)
+                .rev()
+                .find_map(|end| value.get(..end))?;
             cut.find(first)
         };
         // A value that begins within the text is whole and redacted, or the text is cut before it.

@@ -31,7 +31,7 @@ use crate::serve::{
 /// Reviews at a time: an API server has a hundred streams of a connection.
 const REVIEWS: usize = 256;
 /// The largest review: twice what the API server takes in.
-const BODY_BYTES: usize = 6 << 20;
+const MAX_BODY_BYTES: usize = 6 << 20;
 /// The memory of all reviews under way, by the contract: of the 64 MiB that the shipped manifest allows.
 const REVIEWS_BYTES: usize = 24 << 20;
 /// The share of all bodies in `REVIEWS_BYTES`; the rest is for the one review that is decided.
@@ -88,7 +88,8 @@ impl<E: ActiveConfiguration> Webhook<E> {
         self.metrics.review_received();
         // A client that goes drops this future, and with it the review is counted.
         let mut unfinished = UndecidedReview::new(&self.metrics);
-        let received = match take(&self.request_limit, request, &connection, BODY_BYTES).await? {
+        let received = match take(&self.request_limit, request, &connection, MAX_BODY_BYTES).await?
+        {
             Received::Body(received) => received,
             Received::Refused(answer) => return Ok(answer),
         };

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 /// default.
 const STALLED: Duration = Duration::from_secs(5);
 /// A younger request is not evicted, however many connections its address has. Chosen: an API server's review takes milliseconds.
-const LONG: Duration = Duration::from_secs(1);
-/// The interval between two searches for a connection to evict, when none has become idle. Chosen: a quarter of [`LONG`].
+const MIN_AGE: Duration = Duration::from_secs(1);
+/// The interval between two searches for a connection to evict, when none has become idle. Chosen: a quarter of [`MIN_AGE`].
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
@@ -169,7 +169,9 @@ impl SlotHolder {
             (false, _) => Some(Rank::Stranger),
             (true, 0) => Some(Rank::Idle),
             (true, _) if now.duration_since(self.moved) >= STALLED => Some(Rank::Stalled),
-            (true, _) if crowded && now.duration_since(self.began) >= LONG => Some(Rank::Crowded),
+            (true, _) if crowded && now.duration_since(self.began) >= MIN_AGE => {
+                Some(Rank::Crowded)
+            }
             (true, _) => None,
         }
     }
@@ -369,8 +371,8 @@ mod tests {
             others.push(comes);
         }
         assert_eq!(gone(), 5);
-        assert!(start.elapsed() >= LONG && !asked_to_leave(&server));
-        let wait = tokio::time::timeout(LONG, connection_limit.ready());
+        assert!(start.elapsed() >= MIN_AGE && !asked_to_leave(&server));
+        let wait = tokio::time::timeout(MIN_AGE, connection_limit.ready());
         assert!(
             wait.await.is_err(),
             "all are busy, and nobody has more than his share"

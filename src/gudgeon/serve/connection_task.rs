@@ -28,7 +28,7 @@ const BUFFER_BYTES: usize = 24 << 10;
 const CONNECTION_WINDOW: u32 = 128 << 10;
 /// Requests of one HTTP/2 connection at a time: the least that RFC 9113, section 6.5.2, recommends; clients assume so many before they
 /// receive the settings.
-const STREAMS: u32 = 100;
+const MAX_STREAMS: u32 = 100;
 
 /// A request in work; over when dropped, be it answered or given up.
 #[derive(Debug)]
@@ -173,7 +173,7 @@ async fn http2<S: Service, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     shutdown: Shutdown,
 ) {
     connection.speaks(WireProtocol::Http2(Frames::default()));
-    let builder = http2_builder(CONNECTION_WINDOW, STREAMS);
+    let builder = http2_builder(CONNECTION_WINDOW, MAX_STREAMS);
     let owner = Arc::clone(connection);
     let io = Io::new(stream, connection);
     let http_connection = builder.serve_connection(

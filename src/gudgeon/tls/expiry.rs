@@ -19,7 +19,7 @@ use crate::log;
 /// The time before its end at which a certificate is reported: an operator renews by hand during the day.
 const EXPIRES_SOON: Duration = Duration::from_secs(24 * 3600);
 /// The longest interval of checks, since the clock may be set.
-const CHECK_INTERVAL: Duration = Duration::from_secs(3600);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(3600);
 /// Files that are known: those that flags and sources name.
 const MAX_FILES: usize = 256;
 
@@ -90,8 +90,8 @@ impl Loaded {
             .flat_map(|(end, _)| [*end - EXPIRES_SOON, *end]);
         let next = ends.filter_map(|at| at.duration_since(now).ok()).min();
         // Just after it.
-        next.map_or(CHECK_INTERVAL, |wait| {
-            (wait + Duration::from_millis(1)).min(CHECK_INTERVAL)
+        next.map_or(MAX_CHECK_INTERVAL, |wait| {
+            (wait + Duration::from_millis(1)).min(MAX_CHECK_INTERVAL)
         })
     }
 }
@@ -176,7 +176,7 @@ mod tests {
         let now = UNIX_EPOCH + Duration::from_secs(2_000_000_000);
         let mut all = Loaded(BTreeMap::new());
         let (path, end) = (Path::new("/a"), now + EXPIRES_SOON * 2);
-        assert_eq!(all.next(now), CHECK_INTERVAL);
+        assert_eq!(all.next(now), MAX_CHECK_INTERVAL);
         assert_eq!(all.put(path, end, now), None);
         assert_eq!(all.check(now + EXPIRES_SOON / 2), Vec::<String>::new());
         let near = end - EXPIRES_SOON - Duration::from_secs(60);

@@ -30,7 +30,7 @@ const LEAD: Duration = Duration::from_secs(60);
 /// that has the local time of any zone.
 const SKEW: Duration = Duration::from_secs(24 * 3600);
 /// The longest interval of steps. Chosen: less than API servers wait for a webhook, since a clock that is set may end every certificate.
-const STEP_INTERVAL: Duration = Duration::from_secs(5);
+const MAX_STEP_INTERVAL: Duration = Duration::from_secs(5);
 /// Certificates count in seconds, and a third of one is needed.
 const MIN_LIFETIME: Duration = Duration::from_secs(3);
 
@@ -187,7 +187,7 @@ impl Authority {
     /// clients have the bundle.
     pub(crate) fn pause(&self, now: SystemTime) -> Duration {
         let wait = self.due().duration_since(now).unwrap_or_default();
-        wait.min(self.lead()).min(STEP_INTERVAL)
+        wait.min(self.lead()).min(MAX_STEP_INTERVAL)
     }
 
     fn leaf_due(&self) -> SystemTime {
@@ -630,7 +630,7 @@ mod tests {
         let boot = UNIX_EPOCH + Duration::from_secs(60);
         let mut authority = Authority::new(names, 720 * HOUR, boot).unwrap();
         assert!(trusts(&authority.bundle(), authority.leaf(), "hook", boot));
-        assert!(authority.pause(boot) <= STEP_INTERVAL);
+        assert!(authority.pause(boot) <= MAX_STEP_INTERVAL);
         let changed = stepped(&mut authority, start());
         assert!(changed.leaf && changed.bundle);
         let (bundle, leaf) = (authority.bundle(), authority.leaf());

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use super::identity::Identity;
-use super::layers::{Layer, Layers, TICK};
+use super::layers::{Layer, Layers, MIN_DURATION};
 use super::source::{self, Documents};
 use super::{
     Config, ConfigError, DrainCall, HostFacts, IpVersion, Launch, companion, policy, probers,
@@ -186,7 +186,7 @@ fn launch(
 /// The drain and the parent's end at a hot restart: Envoy takes whole seconds.
 fn hand_over(layers: &Layers<'_>) -> (Duration, Duration) {
     let seconds = |name| {
-        let duration = layers.duration(name, TICK);
+        let duration = layers.duration(name, MIN_DURATION);
         if duration.subsec_nanos() != 0 || duration > HOUR {
             layers.wrong(name, "it must be whole seconds, at most 1h");
         }

@@ -18,7 +18,7 @@ use crate::environment::Environment;
 use crate::values::{self, duration};
 
 /// The shortest that is a duration at all: shorter ones would spin.
-pub(super) const TICK: Duration = Duration::from_millis(1);
+pub(super) const MIN_DURATION: Duration = Duration::from_millis(1);
 
 /// All that may give a value.
 #[derive(Debug)]

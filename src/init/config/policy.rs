@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::ConfigError;
-use super::layers::{Layer, Layers, TICK};
+use super::layers::{Layer, Layers, MIN_DURATION};
 use crate::supervisor::{CleanExit, Policy};
 use crate::values::duration;
 
@@ -36,12 +36,12 @@ pub(super) fn policy(
         pre_drain_delay: layers.duration("pre-drain-delay", Duration::ZERO),
         kill_timeout: layers.duration("kill-timeout", Duration::ZERO),
         retry_budget: u32::try_from(budget).unwrap_or(u32::MAX),
-        retry_initial: layers.duration("retry-initial", TICK),
+        retry_initial: layers.duration("retry-initial", MIN_DURATION),
         retry_reset: layers.duration("retry-reset", Duration::from_secs(1)),
         on_clean_exit: layers
             .parse("on-clean-exit", clean_exit)
             .unwrap_or(CleanExit::Exit),
-        live_timeout: layers.duration("live-timeout", TICK),
+        live_timeout: layers.duration("live-timeout", MIN_DURATION),
         admin: admin.to_string().leak(),
         hang_timeout: (!hang.is_zero()).then_some(hang),
         validate: layers.switch("validate"),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::identity::Identity;
-use super::layers::{Given, Layer, Layers, TICK};
+use super::layers::{Given, Layer, Layers, MIN_DURATION};
 use super::proxy_config::plain_text;
 use super::watched::Certificates;
 use super::{ConfigError, IpVersion, Launch, Metrics, variables};
@@ -260,7 +260,7 @@ impl Basis<'_> {
 
 fn connect_timeout(layers: &Layers<'_>) -> Duration {
     const MAX_TIMEOUT: Duration = Duration::from_secs(30);
-    let timeout = layers.duration("connect-timeout", TICK);
+    let timeout = layers.duration("connect-timeout", MIN_DURATION);
     if timeout > MAX_TIMEOUT || !timeout.subsec_nanos().is_multiple_of(1_000_000) {
         layers.wrong(
             "connect-timeout",

@@ -53,7 +53,7 @@ use crate::values::BaseId;
 pub(crate) use holder::Holder;
 
 /// `auto` tries that many ids. Chosen: more than the Envoys of any network namespace.
-const AUTO_TRIES: u32 = 4096;
+const MAX_AUTO_TRIES: u32 = 4096;
 /// The version of the shared memory that this code knows, Envoy 1.40's: `--hot-restart-version` begins with it (11.104).
 const VERSION: u64 = 11;
 /// Its sizes on x86-64 and aarch64.
@@ -99,7 +99,7 @@ impl HotRestart {
         match base_id {
             BaseId::Fixed(base_id) => Ok(Self::with(base_id, None)),
             // 0 is left to those who do not choose.
-            BaseId::Auto => (1..=AUTO_TRIES)
+            BaseId::Auto => (1..=MAX_AUTO_TRIES)
                 .find_map(|base_id| {
                     let lock = bind(&format!("pintle_base_id_{base_id}")).ok()?;
                     let mut candidate = Self::with(base_id, Some(lock));

@@ -167,10 +167,10 @@ pub(crate) fn user(text: &str) -> Result<User, &'static str> {
 
 /// Envoy multiplies it by ten for a socket's name, so it has a highest value.
 pub(crate) fn base_id(text: &str) -> Result<BaseId, &'static str> {
-    const HIGHEST: u32 = 0x0fff_ffff;
+    const MAX_BASE_ID: u32 = 0x0fff_ffff;
     match text.parse() {
         _ if text == "auto" => Ok(BaseId::Auto),
-        Ok(id) if id <= HIGHEST => Ok(BaseId::Fixed(id)),
+        Ok(id) if id <= MAX_BASE_ID => Ok(BaseId::Fixed(id)),
         Ok(_) | Err(_) => Err("0 to 268435455 or auto"),
     }
 }

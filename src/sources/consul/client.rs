@@ -26,11 +26,11 @@ const ADDED: Duration = Duration::from_secs(4);
 /// The deadline of a response's rest, or of a whole exchange that does not block.
 pub(super) const EXCHANGE: Duration = Duration::from_secs(15);
 /// An answer; of a refusal that much is read.
-pub(crate) const ANSWER_BYTES: usize = 16 << 20;
+pub(crate) const MAX_ANSWER_BYTES: usize = 16 << 20;
 const REFUSAL_BYTES: usize = 4 << 10;
 const REFUSAL_CHARACTERS: usize = 200;
 /// A head, with its headers.
-const HEAD_BYTES: usize = 64 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 /// Connections that are kept for questions which are answered at once, so that these have some when no more are to be had.
 const MAX_IDLE: usize = schedule::READS;
 /// Connections of queries that wait are taken again at once, or not at all.
@@ -66,7 +66,7 @@ impl Client {
         builder
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_FOR)
-            .http1_max_buf_size(HEAD_BYTES);
+            .http1_max_buf_size(MAX_HEAD_BYTES);
         let waiting = builder.build(connector.clone());
         let short = builder
             .pool_idle_timeout(None)
@@ -133,7 +133,7 @@ impl Client {
             return Err(self.refusal(response).await);
         }
         let index = index(response.headers());
-        let body = read(response.into_body(), self.room.body(ANSWER_BYTES)).await?;
+        let body = read(response.into_body(), self.room.body(MAX_ANSWER_BYTES)).await?;
         Ok(Answer { index, body })
     }
 

@@ -14,7 +14,7 @@ use super::wire::{Instance, hostname, quoted};
 /// The namespace of all services of Consul.
 const NAMESPACE: &str = "default";
 /// Warnings of one service at most; the rest is counted.
-const WARNINGS: usize = 10;
+const MAX_WARNINGS: usize = 10;
 
 /// The service of one name, with its endpoints.
 #[derive(Clone, Debug, PartialEq)]
@@ -200,8 +200,8 @@ fn labels(tags: &[String]) -> Labels {
 }
 
 fn few(name: &str, warnings: BTreeSet<String>) -> Vec<String> {
-    let more = warnings.len().saturating_sub(WARNINGS);
-    let mut few: Vec<String> = warnings.into_iter().take(WARNINGS).collect();
+    let more = warnings.len().saturating_sub(MAX_WARNINGS);
+    let mut few: Vec<String> = warnings.into_iter().take(MAX_WARNINGS).collect();
     if more > 0 {
         few.push(format!("service {name}: and {more} more such"));
     }
@@ -325,7 +325,7 @@ mod tests {
             .map(|at| instance(&format!("{at}"), -at - 1, ""))
             .collect();
         let warnings = converted(&all).warnings;
-        assert_eq!(warnings.len(), WARNINGS + 1);
+        assert_eq!(warnings.len(), MAX_WARNINGS + 1);
         assert_eq!(warnings.last().unwrap(), "service web: and 90 more such");
     }
 

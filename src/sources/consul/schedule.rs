@@ -32,7 +32,7 @@ const FIRST: usize = 64;
 const STEP: Duration = Duration::from_millis(50);
 /// The least interval of a target's queries: an index that changes all the time does not cause a query each time. Chosen: four
 /// pushes a second at most.
-const PAUSE: Duration = Duration::from_millis(250);
+const MIN_PAUSE: Duration = Duration::from_millis(250);
 /// The same where an answer has no index to wait from. Chosen: one poll a second costs an agent little.
 const BLIND: Duration = Duration::from_secs(1);
 /// A connection that is closed within this time, while `MIN_WAITING` others wait, exceeds the agent's limit.
@@ -336,7 +336,7 @@ impl Schedule {
         let Some(slot) = self.slots.get_mut(target) else {
             return now;
         };
-        let soon = now.max(since.saturating_add(PAUSE));
+        let soon = now.max(since.saturating_add(MIN_PAUSE));
         let is_read = slot.is_read(target);
         match end {
             End::Answered { index } => {

@@ -16,7 +16,7 @@ use crate::error_text::{self, misread, one_line};
 use crate::offload::offload;
 
 /// An answer, or a page of a list. Objects are at most 1.5 MiB in etcd.
-pub(crate) const ANSWER_BYTES: usize = 16 << 20;
+pub(crate) const MAX_ANSWER_BYTES: usize = 16 << 20;
 /// Bytes of an error body that are read.
 const REFUSAL_BYTES: usize = 64 << 10;
 /// A server may ask to be left alone, but not for ever.
@@ -138,7 +138,7 @@ impl Exchange<'_> {
     ) -> Result<Vec<u8>, Failure> {
         let deadline = Instant::now() + self.within;
         let body = self.open(request, deadline).await?;
-        let bytes = collect(body, ANSWER_BYTES, deadline, self.within).await;
+        let bytes = collect(body, MAX_ANSWER_BYTES, deadline, self.within).await;
         bytes.map_err(|cause| self.failure(cause))
     }
 

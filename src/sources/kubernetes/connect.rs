@@ -39,7 +39,7 @@ const KEEPALIVE_TRIES: u32 = 3;
 /// Idle connections are closed soon: each holds its buffers. Chosen: a third of the 90 s of client-go.
 const IDLE: Duration = Duration::from_secs(30);
 /// Bytes of a response's head at most. Chosen: an API server's heads have less than 4 KiB.
-const HEAD_BYTES: usize = 64 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
 const CONFIG_MAPS: Resource = Resource::core("configmaps");
 
@@ -341,7 +341,7 @@ fn client(config: &Config) -> Result<kube::Client, kube::Error> {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(1)
-            .http1_max_buf_size(HEAD_BYTES)
+            .http1_max_buf_size(MAX_HEAD_BYTES)
             .build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())

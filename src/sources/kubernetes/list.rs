@@ -19,7 +19,7 @@ const MAX_BYTES: usize = 256 << 20;
 const PAGE: u32 = 200;
 
 /// The bytes that a value counts for at least.
-const VALUE_BYTES: usize = 16;
+const MIN_VALUE_BYTES: usize = 16;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -60,7 +60,7 @@ struct ListLimits {
 fn bytes(object: &Value) -> usize {
     let text = object.to_string();
     let count = count_values(&text).map_or(LIMITS.nodes, |count| count.values);
-    text.len().max(count.saturating_mul(VALUE_BYTES))
+    text.len().max(count.saturating_mul(MIN_VALUE_BYTES))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn small_values_count_for_what_they_take() {
         assert_eq!(bytes(&json!({"a": "x".repeat(100)})), 108);
-        assert_eq!(bytes(&json!([0, 1, [], {}])), 5 * VALUE_BYTES);
+        assert_eq!(bytes(&json!([0, 1, [], {}])), 5 * MIN_VALUE_BYTES);
     }
 
     #[test]

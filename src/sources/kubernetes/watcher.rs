@@ -45,12 +45,12 @@ use crate::panics::caught;
 use event::{DecodedChange, DecodedEvent};
 use items::{Items, Unreadable};
 pub(crate) use recovery::ServerRecovery;
-use room_list::{BETWEEN_LISTS, RoomList};
+use room_list::{MIN_LIST_INTERVAL, RoomList};
 
 /// Objects in a page. An endpoint slice has 30 kB, and a page is in memory as a whole.
 const PAGE: u32 = 100;
 /// The bytes of an event: an object of at most 1.5 MiB in etcd, and the overhead of JSON.
-const EVENT_BYTES: usize = 4 << 20;
+const MAX_EVENT_BYTES: usize = 4 << 20;
 
 /// Answers of 410 Gone, without a lasting watch in between, before they count as a failure.
 const MAX_CONSECUTIVE_GONE: u32 = 3;
@@ -160,7 +160,7 @@ impl<K: Kind> Watcher<K> {
             recovery: ServerRecovery::default(),
             page: PAGE,
             room: K::ROOM,
-            between_lists: BETWEEN_LISTS,
+            between_lists: MIN_LIST_INTERVAL,
             kind: PhantomData,
         }
     }
@@ -272,7 +272,7 @@ impl<K: Kind> Watcher<K> {
         store.fresh();
         health.begins(&self.recovery);
         let failure = |cause| self.cluster.failure(&action, cause);
-        let mut lines = LineBuffer::new(EVENT_BYTES);
+        let mut lines = LineBuffer::new(MAX_EVENT_BYTES);
         loop {
             let bytes = tokio::select! {
                 bytes = chunk(&mut body, opened + within, within) => bytes.map_err(failure)?,

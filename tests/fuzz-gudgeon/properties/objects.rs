@@ -5,7 +5,7 @@ use api::config::document::{Part, documents};
 use api::config::{self, Finding};
 
 /// Of one object, and a last one for those that are not kept.
-const MOST: usize = 101;
+const MAX_FINDINGS: usize = 101;
 
 pub(crate) fn check(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
@@ -31,7 +31,7 @@ pub(crate) fn check(bytes: &[u8]) {
 fn object(part: &Part<'_>, lines: usize) {
     let value = part.value();
     let (object, findings) = config::check(&value);
-    assert!(findings.len() <= MOST);
+    assert!(findings.len() <= MAX_FINDINGS);
     for found in &findings {
         assert!(
             is_one_line(&found.message) && is_one_line(&found.path),

@@ -12,7 +12,7 @@ use api::wire;
 use serde_json::{Map, Value, json};
 
 /// Of one object, and a last one for those that are not kept.
-const MOST: usize = 101;
+const MAX_FINDINGS: usize = 101;
 /// Changes of one spec, and what it may grow to: each can double it.
 const CHANGES: usize = 64;
 const VALUES: usize = 5_000;
@@ -99,9 +99,9 @@ pub(crate) fn findings(bytes: &[u8]) -> Option<Vec<Finding>> {
         read.as_ref().map(|one| &one.body),
         again.map(|one| one.body).as_ref()
     );
-    assert!(findings.len() <= MOST);
+    assert!(findings.len() <= MAX_FINDINGS);
     for (at, found) in findings.iter().enumerate() {
-        says_where(&object, found, at + 1 == MOST);
+        says_where(&object, found, at + 1 == MAX_FINDINGS);
     }
     let has_error = findings.iter().any(Finding::is_error);
     match read {

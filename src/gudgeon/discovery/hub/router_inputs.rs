@@ -14,7 +14,7 @@ use crate::grpc::Peer;
 
 /// The longest wait of routers for that, from the start. Chosen: an API server that is there answers in less; without one, the
 /// known objects are served.
-const LATE: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// The number of searches that routers wait for, and the end of that wait.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +35,7 @@ impl RouterInputs {
     pub(crate) fn begin(&self) -> PendingLookup {
         self.0.send_modify(|(count, late)| {
             *count = count.saturating_add(1);
-            *late = Some(Instant::now() + LATE);
+            *late = Some(Instant::now() + MAX_WAIT);
         });
         PendingLookup(self.clone())
     }
@@ -85,7 +85,7 @@ mod tests {
         };
         assert_eq!(waited().await, Duration::ZERO);
         let (one, other) = (all.begin(), all.begin());
-        assert_eq!(waited().await, LATE);
+        assert_eq!(waited().await, MAX_WAIT);
         // Nobody waits twice.
         assert_eq!(waited().await, Duration::ZERO);
         drop((one, other));

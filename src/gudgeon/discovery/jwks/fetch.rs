@@ -33,7 +33,7 @@ const MAX_BYTES: usize = 1 << 20;
 /// Bytes of the document of an issuer that says where its keys are. Chosen: documents have a few kilobytes.
 const MAX_DOCUMENT_BYTES: usize = 64 << 10;
 /// Bytes of its head, with the interim responses before it.
-const HEAD_BYTES: usize = 64 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 /// Addresses of one name that are tried.
 const MAX_TRIES: usize = 4;
 /// Names that are looked up at once: each takes a thread until the system gives up.
@@ -337,7 +337,7 @@ async fn send_request(
     path: &str,
     max: usize,
 ) -> Result<String, FetchError> {
-    let budget = ResponseBudget::new(HEAD_BYTES);
+    let budget = ResponseBudget::new(MAX_HEAD_BYTES);
     let failed = |error: &dyn std::error::Error, max| {
         if budget.is_spent() {
             FetchError::TooLong(max)
@@ -350,10 +350,10 @@ async fn send_request(
         budget: budget.clone(),
     };
     let (mut sender, connection) = http1::Builder::new()
-        .max_buf_size(HEAD_BYTES)
+        .max_buf_size(MAX_HEAD_BYTES)
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| failed(&error, HEAD_BYTES))?;
+        .map_err(|error| failed(&error, MAX_HEAD_BYTES))?;
     let _driver = Driver(tokio::spawn(async move {
         // How it ended, the answer says.
         let _ended = connection.await;
@@ -367,7 +367,7 @@ async fn send_request(
         .body(Empty::<Bytes>::new())
         .map_err(|_| FetchError::Url)?;
     let answer = sender.send_request(request).await;
-    let answer = answer.map_err(|error| failed(&error, HEAD_BYTES))?;
+    let answer = answer.map_err(|error| failed(&error, MAX_HEAD_BYTES))?;
     if answer.status() != StatusCode::OK {
         return Err(FetchError::Status(answer.status()));
     }
@@ -446,7 +446,7 @@ mod tests {
                 "",
                 "HTTP/1.1 103 Early Hints\r\n\r\n",
                 MAX_BYTES,
-                HEAD_BYTES,
+                MAX_HEAD_BYTES,
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -471,7 +471,7 @@ mod tests {
             let both = async { tokio::join!(asked, wrote) };
             let (answer, count) = timeout(Duration::from_secs(60), both).await.unwrap();
             assert_eq!(answer, Err(FetchError::TooLong(error)), "{then}");
-            assert!(count < 2 * HEAD_BYTES, "{count}");
+            assert!(count < 2 * MAX_HEAD_BYTES, "{count}");
         }
     }
 

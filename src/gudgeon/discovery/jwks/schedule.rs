@@ -24,7 +24,7 @@ const AGAIN: Bounds = Bounds {
 /// time does not ask it a second time meanwhile.
 const GRACE: Duration = Duration::from_secs(1);
 /// The longest wait of the first snapshot for a first try at keys. Without it proxies that have keys would lose them.
-const PATIENCE: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// The turns, timeout and backoff of one namespace that wants a source.
 #[derive(Debug)]
@@ -335,7 +335,7 @@ impl Schedule {
     /// Returns the ends of the waits for sources that no fetch has tried yet.
     fn awaited(&self, now: Duration) -> impl Iterator<Item = Duration> {
         let untried = self.entries.values().filter(|entry| !entry.is_tried());
-        let until = untried.map(|entry| entry.since + PATIENCE);
+        let until = untried.map(|entry| entry.since + MAX_WAIT);
         until.filter(move |until| *until > now)
     }
 
@@ -352,7 +352,7 @@ impl Schedule {
     /// Returns true if a source is known, and waited for no longer.
     pub(in crate::discovery) fn is_ready(&self, source: &JwksSource, now: Duration) -> bool {
         let entry = self.entries.get(source);
-        entry.is_some_and(|entry| entry.is_tried() || entry.since + PATIENCE <= now)
+        entry.is_some_and(|entry| entry.is_tried() || entry.since + MAX_WAIT <= now)
     }
 
     pub(in crate::discovery) fn rows(&self) -> Vec<Row> {

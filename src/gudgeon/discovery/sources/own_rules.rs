@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 /// The longest wait for Ingresses once the other rules of clusters are there. Chosen: an API server that is there answers in less, and
 /// an account without the right to list them does not keep others' rules in force.
-pub(super) const LATE: Duration = Duration::from_secs(10);
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Own rules of clusters, for the tasks that put them into the hub.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl PutRules {
     pub(super) async fn notified(&self) {
         self.configuration.notified().await;
         let mut ingresses = self.ingresses.subscribe();
-        let _late = timeout(LATE, ingresses.wait_for(|are_put| *are_put)).await;
+        let _late = timeout(MAX_WAIT, ingresses.wait_for(|are_put| *are_put)).await;
     }
 }
 

@@ -24,9 +24,9 @@ use crate::serve::{
 /// Reviews at a time: 64 that are read or answered, and 256 that wait for it, as the contract counts them.
 const REVIEWS: usize = 64 + 256;
 /// The largest review.
-const BODY_BYTES: usize = 8 << 20;
+const MAX_BODY_BYTES: usize = 8 << 20;
 /// Bytes of all bodies together.
-const BODIES_BYTES: usize = 2 * BODY_BYTES;
+const BODIES_BYTES: usize = 2 * MAX_BODY_BYTES;
 /// Log lines in a minute about bodies that are no review: any client may send them, and they do not identify their sender.
 const RUBBISH_LINES: u32 = 10;
 /// Memory for one object, of the 256 MiB that the shipped manifest allows: it takes about half of the estimate, since it is
@@ -81,7 +81,8 @@ impl Reviews {
         request: Request<Incoming>,
         connection: Arc<Connection>,
     ) -> Result<Answer, ConnectionAborted> {
-        let received = match take(&self.request_limit, request, &connection, BODY_BYTES).await? {
+        let received = match take(&self.request_limit, request, &connection, MAX_BODY_BYTES).await?
+        {
             Received::Body(received) => received,
             Received::Refused(answer) => return Ok(self.failed(answer)),
         };

@@ -55,7 +55,7 @@ pub(in crate::template) const HEAVY: [&str; 6] =
 pub(in crate::template) const LIGHT: [&str; 7] = ["eq", "ne", "lt", "le", "gt", "ge", "slice"];
 
 /// Characters to which the engine pads a verb at most.
-const WIDEST: usize = 65_535;
+const MAX_WIDTH: usize = 65_535;
 
 /// Counts bytes, up to the bound.
 struct Counter(usize);
@@ -144,13 +144,13 @@ pub(super) fn format(args: &[Value]) -> Result<Value, TemplateError> {
             for number in options.get(..end).unwrap_or_default().split('.') {
                 // The width comes with an argument, so that it counts as the widest.
                 let width = if number.contains('*') {
-                    WIDEST
+                    MAX_WIDTH
                 } else {
                     number
                         .parse()
-                        .unwrap_or(if number.is_empty() { 0 } else { WIDEST })
+                        .unwrap_or(if number.is_empty() { 0 } else { MAX_WIDTH })
                 };
-                wide = wide.saturating_add(width.min(WIDEST));
+                wide = wide.saturating_add(width.min(MAX_WIDTH));
             }
         }
         within(wide)?;

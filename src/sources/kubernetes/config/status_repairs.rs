@@ -80,7 +80,7 @@ impl Analysis {
 }
 
 /// The least time between two repairs of a status that another writer changes as well.
-const BETWEEN_REPAIRS: Duration = Duration::from_secs(60);
+const MIN_REPAIR_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 struct LastChecks(BTreeMap<Arc<str>, LastCheck>);
@@ -133,7 +133,7 @@ impl LastChecks {
         let next = match *repair {
             // It is still to come.
             Some(next) if next > now => next,
-            Some(last) => now.max(last + BETWEEN_REPAIRS),
+            Some(last) => now.max(last + MIN_REPAIR_INTERVAL),
             None => now,
         };
         *repair = Some(next);

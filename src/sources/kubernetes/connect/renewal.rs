@@ -18,7 +18,7 @@ use super::{CannotConnect, client};
 use crate::kubernetes::answer::chain;
 
 /// The least time between two looks: a server that refuses each request runs no program for each.
-const PAUSE: Duration = Duration::from_secs(60);
+const MIN_PAUSE: Duration = Duration::from_secs(60);
 
 /// The origin of credentials that may be others by now.
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl Renewal {
         else {
             return;
         };
-        if look.at.is_some_and(|at| at.elapsed() < PAUSE) {
+        if look.at.is_some_and(|at| at.elapsed() < MIN_PAUSE) {
             return;
         }
         look.at = Some(Instant::now());

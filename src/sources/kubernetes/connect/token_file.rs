@@ -14,7 +14,7 @@ use crate::disk::Disk;
 /// The time for which a token is used before its file is read again, as in client-go.
 const FRESH: Duration = Duration::from_secs(60);
 /// Bytes of a token at most. Chosen: servers take heads of less than 64 KiB.
-const TOKEN_BYTES: usize = 64 << 10;
+const MAX_TOKEN_BYTES: usize = 64 << 10;
 
 /// Returns the value of the header `Authorization`.
 ///
@@ -100,10 +100,12 @@ impl TokenFile {
 fn read(disk: &mut Disk, path: &Path) -> Result<HeaderValue, String> {
     let because = |why: &str| format!("cannot read the token file {}: {why}", path.display());
     let (bytes, _) = disk
-        .read(path, TOKEN_BYTES)
+        .read(path, MAX_TOKEN_BYTES)
         .map_err(|error| because(&error.to_string()))?;
-    if bytes.len() > TOKEN_BYTES {
-        return Err(because(&format!("it is larger than {TOKEN_BYTES} bytes")));
+    if bytes.len() > MAX_TOKEN_BYTES {
+        return Err(because(&format!(
+            "it is larger than {MAX_TOKEN_BYTES} bytes"
+        )));
     }
     let text = str::from_utf8(&bytes).map_err(|_| because("it is no text"))?;
     match text.trim() {
@@ -151,7 +153,10 @@ mod tests {
             (&b""[..], "it is empty"),
             (b"\xff", "it is no text"),
             (b"a\nb", "the token has characters that no header can have"),
-            (&[b'a'; TOKEN_BYTES + 1], "it is larger than 65536 bytes"),
+            (
+                &[b'a'; MAX_TOKEN_BYTES + 1],
+                "it is larger than 65536 bytes",
+            ),
         ] {
             std::fs::write(&path, text).unwrap();
             let error = TokenFile::open(path.clone()).unwrap_err().to_string();

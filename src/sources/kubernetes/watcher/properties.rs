@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::EVENT_BYTES;
+use super::MAX_EVENT_BYTES;
 use super::event::{DecodedChange, DecodedEvent};
 use super::items::{self, Items};
 use crate::contribution::Contribution;
@@ -15,7 +15,7 @@ use crate::kubernetes::{
 };
 
 /// Longer texts of errors are no lines of a log.
-const LONGEST_ERROR: usize = 4096;
+const MAX_ERROR_LENGTH: usize = 4096;
 /// Bytes for a list that has no room for all.
 const SMALL_ROOM: usize = 2048;
 
@@ -52,7 +52,7 @@ pub(crate) fn check(bytes: &[u8]) {
 
 /// The lines of a watch whose bytes come in chunks of this size.
 fn lines(bytes: &[u8], chunk: usize) -> Vec<Vec<u8>> {
-    let mut buffer = LineBuffer::new(EVENT_BYTES);
+    let mut buffer = LineBuffer::new(MAX_EVENT_BYTES);
     let mut found = Vec::new();
     for chunk in bytes.chunks(chunk.max(1)) {
         buffer.push(chunk);
@@ -165,7 +165,7 @@ fn list<K: StoredKind>(lines: &[Vec<u8>]) {
 /// For the log.
 fn is_one_line(words: &str) {
     assert!(
-        !words.is_empty() && words.len() < LONGEST_ERROR,
+        !words.is_empty() && words.len() < MAX_ERROR_LENGTH,
         "{} bytes",
         words.len()
     );

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 /// The time between two such lists at least. Chosen: a list of a full kind has more than 64 MiB, and such a kind changes often.
-pub(super) const BETWEEN_LISTS: Duration = Duration::from_secs(60);
+pub(super) const MIN_LIST_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The time of the last list, and that of the next one for the sake of room.
 #[derive(Default)]
@@ -49,16 +49,16 @@ mod tests {
         let at = |list: &RoomList| list.due.map(|due| (due - begun).as_secs());
         list.note_list();
         tokio::time::advance(Duration::from_secs(10)).await;
-        list.plan(true, BETWEEN_LISTS);
+        list.plan(true, MIN_LIST_INTERVAL);
         assert_eq!(at(&list), Some(60));
         // More of it postpones nothing.
         tokio::time::advance(Duration::from_secs(90)).await;
-        list.plan(true, BETWEEN_LISTS);
+        list.plan(true, MIN_LIST_INTERVAL);
         assert_eq!(at(&list), Some(60));
         // It was taken by others, and is there again.
-        list.plan(false, BETWEEN_LISTS);
+        list.plan(false, MIN_LIST_INTERVAL);
         assert_eq!(at(&list), None);
-        list.plan(true, BETWEEN_LISTS);
+        list.plan(true, MIN_LIST_INTERVAL);
         assert_eq!(at(&list), Some(100));
         list.note_list();
         assert_eq!(at(&list), None);

@@ -16,7 +16,7 @@ const AT_ONCE: usize = 3;
 /// The time for which writes count as recent.
 pub(super) const RECENT: Duration = Duration::from_secs(60);
 /// The shortest interval between two writes of a whole configuration.
-const STEADY: Duration = Duration::from_secs(1);
+const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
 pub(super) enum Goal {
@@ -69,7 +69,7 @@ impl Goal {
     pub(super) fn next_write(&self, recent: &[Instant], pace: &WatchTiming) -> Option<Instant> {
         let last = *recent.last()?;
         match self {
-            Self::Validation(_) => Some(last + STEADY.min(pace.max)),
+            Self::Validation(_) => Some(last + MIN_WRITE_INTERVAL.min(pace.max)),
             Self::Bundle { .. } => {
                 let more = recent.len().checked_sub(AT_ONCE)?;
                 let more = u32::try_from(more).unwrap_or(u32::MAX);

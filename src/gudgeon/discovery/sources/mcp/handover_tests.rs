@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::super::Sources;
-use super::super::own_rules::LATE;
+use super::super::own_rules::MAX_WAIT;
 use super::{McpSources, start};
 use crate::discovery::hub::Hub;
 use crate::discovery::testing::{flags, hub, hub_of, large_contribution, memory_of};
@@ -185,7 +185,7 @@ async fn rules_of_sources_go_behind_those_of_ingresses_if_these_are_in_time() {
             tokio::time::pause();
         }
         until(|| handover.hosts().is_empty()).await;
-        assert_eq!(begun.elapsed() < LATE, are_in_time);
+        assert_eq!(begun.elapsed() < MAX_WAIT, are_in_time);
     }
 }
 

@@ -205,7 +205,7 @@ async fn paths_methods_types_and_sizes() {
             "POST",
             "/validate",
             JSON,
-            vec![b' '; BODY_BYTES + 1],
+            vec![b' '; MAX_BODY_BYTES + 1],
             413,
             "body over 8 MiB",
         ),
