@@ -8,20 +8,20 @@ const MAX_NAME_BYTES: usize = 64;
 
 /// The nearest of some names; of equally near ones the first.
 pub(crate) fn nearest<'name>(
-    written: &str,
-    known: impl IntoIterator<Item = &'name str>,
+    word: &str,
+    names: impl IntoIterator<Item = &'name str>,
 ) -> Option<&'name str> {
-    known
+    names
         .into_iter()
-        .filter_map(|name| near(written, name).map(|far| (far, name)))
+        .filter_map(|name| near(word, name).map(|far| (far, name)))
         .min_by_key(|(far, _)| *far)
         .map(|(_, name)| name)
 }
 
 /// As [`distance`]; `None` if so many letters differ that the text hardly means the name.
-pub(crate) fn near(written: &str, known: &str) -> Option<usize> {
-    let letters = written.chars().count();
-    distance(written, known).filter(|far| far.saturating_mul(2) <= letters)
+pub(crate) fn near(word: &str, name: &str) -> Option<usize> {
+    let letters = word.chars().count();
+    distance(word, name).filter(|far| far.saturating_mul(2) <= letters)
 }
 
 /// Letters to add, drop or change; `None` beyond [`MAX_DISTANCE`].

@@ -32,9 +32,12 @@ impl LogRepeatLimiter {
     /// Counts a message; returns its count if it is to be logged now.
     pub fn observe(&mut self, message: &str) -> Option<u64> {
         self.total = self.total.saturating_add(1);
-        let known = self.recent.iter().position(|known| known.text == message);
-        let count = match known.map(|at| self.recent.remove(at)) {
-            Some(known) => known.count.saturating_add(1),
+        let repeated = self
+            .recent
+            .iter()
+            .position(|repeated| repeated.text == message);
+        let count = match repeated.map(|at| self.recent.remove(at)) {
+            Some(repeated) => repeated.count.saturating_add(1),
             None => 1,
         };
         if self.recent.len() >= MAX_RECENT {

@@ -93,11 +93,11 @@ pub(crate) fn json(message: &'static Message, value: &Json) -> Result<Read, Find
         0 => String::new(),
         others => format!(" and {others} more"),
     };
-    let named = unknown.named.join(", ");
-    let warning = format!("unknown fields are ignored: {named}{more}");
+    let names = unknown.named.join(", ");
+    let warning = format!("unknown fields are ignored: {names}{more}");
     Ok(Read {
         fields,
-        warnings: (!named.is_empty()).then_some(warning).into_iter().collect(),
+        warnings: (!names.is_empty()).then_some(warning).into_iter().collect(),
     })
 }
 

@@ -77,12 +77,12 @@ pub fn is_known(collection: &str) -> bool {
 /// The type URL of the bodies in a collection; `None` for a collection that stays empty.
 #[must_use]
 pub fn type_url_of(collection: &str) -> Option<String> {
-    let made = match collection {
+    let message = match collection {
         MESH => &schema::ISTIO_MESH_V1ALPHA1_MESHCONFIG,
         SYNTHETIC => &schema::ISTIO_NETWORKING_V1ALPHA3_SERVICEENTRY,
         other => return kind_of(other).map(Kind::type_url),
     };
-    Some(format!("{TYPE_URL_PREFIX}{}", made.name))
+    Some(format!("{TYPE_URL_PREFIX}{}", message.name))
 }
 
 #[cfg(test)]

@@ -153,8 +153,8 @@ fn parameters(value: &str) -> impl Iterator<Item = (&str, &str)> {
 
 fn is_served_operator(operator: &str, inside: &str) -> bool {
     let letters = |text: &str| {
-        let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        !text.is_empty() && text.bytes().all(known)
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        !text.is_empty() && text.bytes().all(is_plain)
     };
     match operator {
         "REQ" | "RESP" | "TRAILER" => {

@@ -128,17 +128,17 @@ impl Document {
     /// The object, or those of a List, which may hold further ones.
     #[must_use]
     pub fn parts(&self) -> Vec<Part<'_>> {
-        let mut found = Vec::new();
-        flatten(&self.node, &mut found);
-        found
+        let mut parts = Vec::new();
+        flatten(&self.node, &mut parts);
+        parts
     }
 }
 
-fn flatten<'a>(node: &'a Node, found: &mut Vec<Part<'a>>) {
+fn flatten<'a>(node: &'a Node, parts: &mut Vec<Part<'a>>) {
     match lists::items(node) {
-        Ok(Some((_, items))) => items.iter().for_each(|item| flatten(item, found)),
+        Ok(Some((_, items))) => items.iter().for_each(|item| flatten(item, parts)),
         // A malformed list was refused as a document.
-        Ok(None) | Err(_) => found.push(Part::new(node)),
+        Ok(None) | Err(_) => parts.push(Part::new(node)),
     }
 }
 
@@ -146,27 +146,27 @@ fn flatten<'a>(node: &'a Node, found: &mut Vec<Part<'a>>) {
 const MAX_ENDLESS: usize = 100;
 
 /// Finds infinities and NaN.
-fn endless(node: &Node, path: &mut Path, found: &mut Vec<Finding>) {
+fn endless(node: &Node, path: &mut Path, findings: &mut Vec<Finding>) {
     match &node.value {
         Value::Scalar(scalar) => {
             let is_one =
                 matches!(scalar.resolve(), ResolvedScalar::Float(value) if !value.is_finite());
-            if is_one && found.len() < MAX_ENDLESS {
+            if is_one && findings.len() < MAX_ENDLESS {
                 let cause = format!("{scalar} is not a JSON number; quote the value");
-                found.push(Finding::error(path.as_str(), cause));
+                findings.push(Finding::error(path.as_str(), cause));
             }
         }
         Value::List(items) => {
             for (at, item) in items.iter().enumerate() {
                 let length = path.enter_item(at);
-                endless(item, path, found);
+                endless(item, path, findings);
                 path.back(length);
             }
         }
         Value::Map(entries) => {
             for (name, value) in entries {
                 let length = path.enter(name);
-                endless(value, path, found);
+                endless(value, path, findings);
                 path.back(length);
             }
         }
@@ -199,11 +199,11 @@ impl<'a> Part<'a> {
 
     /// Adds the findings that [`Self::value`] hides: it has text in place of the numbers that JSON lacks.
     pub fn add_number_findings(&self, findings: &mut Vec<Finding>) {
-        let mut found = Vec::new();
-        endless(self.node, &mut Path::default(), &mut found);
-        let is_known = |path: &str| findings.iter().any(|known| known.path == path);
-        found.retain(|one: &Finding| !is_known(&one.path));
-        findings.append(&mut found);
+        let mut new_findings = Vec::new();
+        endless(self.node, &mut Path::default(), &mut new_findings);
+        let is_known = |path: &str| findings.iter().any(|finding| finding.path == path);
+        new_findings.retain(|one: &Finding| !is_known(&one.path));
+        findings.append(&mut new_findings);
     }
 
     /// The bytes of its texts, and one for each value: aliases make it more than was written.
@@ -251,17 +251,17 @@ impl<'a> Part<'a> {
     fn walk(&self, path: &str, mut step: impl FnMut(usize, &'a Node)) -> bool {
         let mut at = self.node;
         for key in keys(path) {
-            let found = match (&at.value, key) {
+            let child = match (&at.value, key) {
                 (Value::Map(entries), PathStep::Name(name)) => {
-                    let found = self.position(at, entries, &name);
-                    found.and_then(|index| Some((index, &entries.get(index)?.1)))
+                    let place = self.position(at, entries, &name);
+                    place.and_then(|index| Some((index, &entries.get(index)?.1)))
                 }
                 (Value::List(items), PathStep::Index(index)) => {
                     items.get(index).map(|item| (index, item))
                 }
                 _ => None,
             };
-            let Some((index, node)) = found else {
+            let Some((index, node)) = child else {
                 return false;
             };
             step(index, node);
@@ -281,17 +281,17 @@ impl<'a> Part<'a> {
     fn position(&self, node: &Node, entries: &[(String, Node)], name: &str) -> Option<usize> {
         let mut maps = self.maps.borrow_mut();
         // An address is a key here: the part borrows its nodes, so that none moves or goes.
-        let known = maps.entry(std::ptr::from_ref(node)).or_insert_with(|| {
-            let written = entries.iter().enumerate();
-            let folded = written.clone().map(|(at, (name, _))| (folded(name), at));
-            let mut known: HashMap<String, usize> = folded.collect();
+        let places = maps.entry(std::ptr::from_ref(node)).or_insert_with(|| {
+            let numbered = entries.iter().enumerate();
+            let folded = numbered.clone().map(|(at, (name, _))| (folded(name), at));
+            let mut places: HashMap<String, usize> = folded.collect();
             // An exact spelling has precedence.
-            known.extend(written.map(|(at, (name, _))| (name.clone(), at)));
-            known
+            places.extend(numbered.map(|(at, (name, _))| (name.clone(), at)));
+            places
         });
-        known
+        places
             .get(name)
-            .or_else(|| known.get(&folded(name)))
+            .or_else(|| places.get(&folded(name)))
             .copied()
     }
 }

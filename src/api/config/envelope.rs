@@ -74,19 +74,19 @@ fn read_object(value: &Json, walker: &mut Walker) -> Option<Object> {
         walker.error(message);
         return None;
     }
-    let Json::Object(written) = value else {
+    let Json::Object(fields) = value else {
         walker.error("expected an object");
         return None;
     };
-    let kind = kind(written, walker)?;
+    let kind = kind(fields, walker)?;
     let mut metadata = Metadata::default();
     let mut spec = Json::Object(Map::new());
-    if written.get("metadata").is_none_or(Json::is_null) {
+    if fields.get("metadata").is_none_or(Json::is_null) {
         let length = walker.path.enter("metadata");
         walker.error_at("name", "is required");
         walker.path.back(length);
     }
-    for (name, value) in written {
+    for (name, value) in fields {
         let length = walker.path.enter(name);
         match name.as_str() {
             "apiVersion" | "kind" | "status" => {}
@@ -101,7 +101,7 @@ fn read_object(value: &Json, walker: &mut Walker) -> Option<Object> {
     let body = if walker.findings.has_errors() {
         Bytes::new()
     } else if kind.verbatim {
-        let as_written = written.get("spec").and_then(Json::as_object);
+        let as_written = fields.get("spec").and_then(Json::as_object);
         as_written
             .map(wire::encode_struct)
             .unwrap_or_default()
@@ -125,9 +125,9 @@ fn read_object(value: &Json, walker: &mut Walker) -> Option<Object> {
 }
 
 /// The row of the table; a finding where there is none to check by.
-fn kind(written: &Map<String, Json>, walker: &mut Walker) -> Option<&'static Kind> {
-    let api_version = required_string(written, "apiVersion", walker);
-    let name = required_string(written, "kind", walker);
+fn kind(fields: &Map<String, Json>, walker: &mut Walker) -> Option<&'static Kind> {
+    let api_version = required_string(fields, "apiVersion", walker);
+    let name = required_string(fields, "kind", walker);
     match kinds::kind(api_version?, name?) {
         Ok(row) if row.check == Check::Unused => {
             let message = kinds::unchecked(row);
@@ -145,11 +145,11 @@ fn kind(written: &Map<String, Json>, walker: &mut Walker) -> Option<&'static Kin
 }
 
 fn required_string<'json>(
-    written: &'json Map<String, Json>,
+    fields: &'json Map<String, Json>,
     name: &str,
     walker: &mut Walker,
 ) -> Option<&'json str> {
-    match written.get(name) {
+    match fields.get(name) {
         Some(Json::String(text)) if !text.is_empty() => return Some(text),
         None | Some(Json::Null | Json::String(_)) => walker.error_at(name, "is required"),
         Some(_) => walker.error_at(name, "expected a string; quote the value"),

@@ -91,13 +91,13 @@ impl Walker {
             self.error(mismatch("an object", value));
             return Json::Null;
         };
-        let known: Vec<_> = written
+        let known_fields: Vec<_> = written
             .iter()
             .map(|(name, value)| (name, message.field(name), value))
             .collect();
         self.oneofs(
             message,
-            known
+            known_fields
                 .iter()
                 .filter_map(|(_, field, value)| Some(((*field)?, value)))
                 .filter(|(field, value)| !value.is_null() || null_is_empty(message, field))
@@ -105,7 +105,7 @@ impl Walker {
         );
         let empty = Json::Object(Map::new());
         let mut out = Map::new();
-        for (name, field, value) in known {
+        for (name, field, value) in known_fields {
             let Some(field) = field else {
                 self.unknown(message, name);
                 continue;

@@ -285,8 +285,8 @@ pub(super) const TARGET_KINDS: [(&str, &str); 5] = [
 #[must_use]
 pub fn unread_kind(group: &str, kind: &str) -> Option<&'static str> {
     let mut all = GATEWAY_API_KINDS.iter();
-    let found = all.find(|name| name.split_once('.') == Some((kind, group)));
-    found.copied()
+    let row = all.find(|name| name.split_once('.') == Some((kind, group)));
+    row.copied()
 }
 
 /// Warns of an object of another API by which people tell gateways where requests go: nothing here reads it.

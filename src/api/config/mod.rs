@@ -103,8 +103,8 @@ impl Object {
         let (namespace, name) = full_name.split_once('/').unwrap_or(("", full_name));
         // A verbatim body is a Struct with the keys as they were written; rules want them in one spelling.
         let spec = if kind.verbatim {
-            let written = Json::Object(wire::decode_struct(&body)?);
-            Walker::new().message(kind.message, &written)
+            let value = Json::Object(wire::decode_struct(&body)?);
+            Walker::new().message(kind.message, &value)
         } else {
             wire::decode(kind.message, &body)?
         };
@@ -150,15 +150,17 @@ pub fn limit(findings: &mut Vec<Finding>) {
         return;
     }
     let count = |severity: Severity| -> usize {
-        let alike = findings.iter().filter(|found| found.severity == severity);
+        let alike = findings
+            .iter()
+            .filter(|finding| finding.severity == severity);
         alike.map(Finding::count).sum()
     };
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    findings.retain(|found| !matches!(found.kind, FindingKind::Omitted(_)));
+    findings.retain(|finding| !matches!(finding.kind, FindingKind::Omitted(_)));
     let for_warnings = MAX_FINDINGS.saturating_sub(errors);
     let (mut room, mut room_for_warnings) = (MAX_FINDINGS, for_warnings);
-    findings.retain(|found| {
-        let room = match found.severity {
+    findings.retain(|finding| {
+        let room = match finding.severity {
             Severity::Error => &mut room,
             Severity::Warning => &mut room_for_warnings,
         };

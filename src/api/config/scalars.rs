@@ -147,7 +147,7 @@ pub(super) fn integer_if_exact(number: &Number) -> Json {
 
 /// An enumeration by name, or by one of its numbers.
 fn choice(kinds: &Enum, value: &Json) -> Result<Json, String> {
-    let (found, text) = match value {
+    let (entry, text) = match value {
         Json::String(text) => (
             kinds.values.iter().find(|(name, _)| name == text),
             quoted(text),
@@ -164,7 +164,7 @@ fn choice(kinds: &Enum, value: &Json) -> Result<Json, String> {
         Json::Null | Json::Bool(_) => return Err(QUOTE.to_owned()),
         Json::Array(_) | Json::Object(_) => return Err("expected a string".to_owned()),
     };
-    found
+    entry
         .map(|(name, _)| Json::String((*name).to_owned()))
         .ok_or_else(|| {
             let names: Vec<_> = kinds.values.iter().map(|(name, _)| *name).collect();

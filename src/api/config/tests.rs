@@ -694,7 +694,7 @@ fn warnings_leave_room_for_errors() {
         assert!(
             findings
                 .iter()
-                .any(|found| found.is_error() && found.path == path),
+                .any(|finding| finding.is_error() && finding.path == path),
             "{path}"
         );
         assert_eq!(findings.len(), 101);
@@ -702,7 +702,7 @@ fn warnings_leave_room_for_errors() {
     }
     // A bound there is all the same, for each.
     let (_, findings) = read(&fields(25_000));
-    let errors = findings.iter().filter(|found| found.is_error()).count();
+    let errors = findings.iter().filter(|finding| finding.is_error()).count();
     assert_eq!((errors, findings.len() - errors), (1, 10_001));
 }
 
@@ -746,7 +746,7 @@ fn warnings_are_left_out_first() {
         limit(&mut all);
         let count = |severity| {
             all.iter()
-                .filter(|found| found.severity == severity)
+                .filter(|finding| finding.severity == severity)
                 .count()
         };
         let last = all.last().unwrap();

@@ -54,7 +54,7 @@ pub fn refuse_unknown_numbers(object: &mut Object) -> Vec<Finding> {
 fn add_rule_findings(object: &Object, findings: &mut Vec<Finding>) {
     let unread = UnreadableFields::of(findings);
     let rules = check_rules(object).into_iter();
-    findings.extend(rules.filter(|found| !unread.holds(&found.path)));
+    findings.extend(rules.filter(|finding| !unread.holds(&finding.path)));
 }
 
 /// Checks an object by the rules of its kind: findings in no particular order, and none about values that could not be read.
@@ -78,10 +78,10 @@ impl UnreadableFields {
     fn of(findings: &[Finding]) -> Self {
         let errors = findings
             .iter()
-            .filter(|found| found.is_error() && found.kind != FindingKind::OneofConflict)
+            .filter(|finding| finding.is_error() && finding.kind != FindingKind::OneofConflict)
             // Those that were not kept have no path.
-            .filter(|found| !found.path.is_empty());
-        Self(errors.map(|found| found.path.clone()).collect())
+            .filter(|finding| !finding.path.is_empty());
+        Self(errors.map(|finding| finding.path.clone()).collect())
     }
 
     /// Returns true if the path is one of them, or below one.
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(object.unwrap().body.is_empty(), has_error);
         findings
             .into_iter()
-            .map(|found| format!("{}: {}", found.path, found.message))
+            .map(|finding| format!("{}: {}", finding.path, finding.message))
             .collect()
     }
 
@@ -172,7 +172,7 @@ mod tests {
         }));
         let findings = findings.into_iter();
         findings
-            .map(|found| format!("{}: {}", found.path, found.message))
+            .map(|finding| format!("{}: {}", finding.path, finding.message))
             .collect()
     }
 

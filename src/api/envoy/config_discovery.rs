@@ -36,8 +36,8 @@ pub(super) fn asks_discovery(source: &Json) -> bool {
 }
 
 fn field<'a>(value: &'a Json, name: &str, json_name: &str) -> Option<&'a Json> {
-    let found = value.get(name).or_else(|| value.get(json_name));
-    found.filter(|one| is_set(Some(one)))
+    let field_value = value.get(name).or_else(|| value.get(json_name));
+    field_value.filter(|one| is_set(Some(one)))
 }
 
 fn is_set(value: Option<&Json>) -> bool {

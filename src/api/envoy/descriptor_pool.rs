@@ -194,10 +194,11 @@ impl<'a> DescriptorPool<'a> {
     /// The message that took the place of one of an earlier version.
     #[must_use]
     pub fn successor(&self, earlier: &str) -> Option<&str> {
-        let found = self.renamed.get(earlier);
+        let renamed = self.renamed.get(earlier);
         // That of ext_authz says v3 of itself.
-        let found = found.or_else(|| self.renamed.get(earlier.replace(".v2.", ".v3.").as_str()));
-        found.map(String::as_str)
+        let renamed =
+            renamed.or_else(|| self.renamed.get(earlier.replace(".v2.", ".v3.").as_str()));
+        renamed.map(String::as_str)
     }
 
     fn read(&self) -> MutexGuard<'_, HashMap<String, Arc<MessageDescriptor<'a>>>> {
@@ -207,8 +208,8 @@ impl<'a> DescriptorPool<'a> {
     /// A file by its path.
     #[must_use]
     pub fn file_named(&self, path: &str) -> Option<&'a [u8]> {
-        let found = self.files.iter().find(|(name, _)| name == path);
-        found.map(|(_, bytes)| *bytes)
+        let file = self.files.iter().find(|(name, _)| name == path);
+        file.map(|(_, bytes)| *bytes)
     }
 
     /// The file with a message, an enumeration or a service.
@@ -243,8 +244,8 @@ impl<'a> DescriptorPool<'a> {
     /// A descriptor that is none.
     pub fn name_of(&self, kinds: &str, wanted: i64) -> Result<Option<&'a str>, DecodeError> {
         let values = self.values(kinds)?;
-        let found = values.into_iter().find(|(_, number)| *number == wanted);
-        Ok(found.map(|(name, _)| name))
+        let entry = values.into_iter().find(|(_, number)| *number == wanted);
+        Ok(entry.map(|(name, _)| name))
     }
 
     /// Returns the names of an enumeration with their numbers; empty for an unknown enumeration.
@@ -307,10 +308,10 @@ impl<'a> MessageDescriptor<'a> {
     /// The field of a number.
     #[must_use]
     pub fn field(&self, number: u32) -> Option<&FieldDescriptor<'a>> {
-        let found = self
+        let place = self
             .fields
             .binary_search_by_key(&number, |field| field.number);
-        found.ok().and_then(|at| self.fields.get(at))
+        place.ok().and_then(|at| self.fields.get(at))
     }
 }
 

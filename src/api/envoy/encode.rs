@@ -134,8 +134,8 @@ impl Encoder {
             if self.is_full() {
                 return;
             }
-            let found = descriptor.fields.iter().find(|field| field.is_named(key));
-            match found {
+            let known_field = descriptor.fields.iter().find(|field| field.is_named(key));
+            match known_field {
                 Some(field) => written.push((field, key, value)),
                 None => {
                     let message = self.unknown(name, descriptor, key);
@@ -184,9 +184,9 @@ impl Encoder {
                 .to_owned();
         }
         let names = descriptor.fields.iter().map(|field| field.name);
-        let meant = nearest(key, names);
-        let meant = meant.map(|name| format!(", did you mean {name:?}?"));
-        format!("unknown field of {name}{}", meant.unwrap_or_default())
+        let nearest = nearest(key, names);
+        let suggestion = nearest.map(|name| format!(", did you mean {name:?}?"));
+        format!("unknown field of {name}{}", suggestion.unwrap_or_default())
     }
 
     fn field(
@@ -335,14 +335,14 @@ impl Encoder {
         }
         let text = value.as_str().ok_or("want a text")?;
         let all = self.pool.values(kinds).map_err(|error| error.to_string())?;
-        let found = all.iter().find(|(name, _)| *name == text);
-        found.map(|(_, number)| *number).ok_or_else(|| {
-            let meant = nearest(text, all.iter().map(|(name, _)| *name));
-            let meant = meant.map(|name| format!(", did you mean {name:?}?"));
+        let entry = all.iter().find(|(name, _)| *name == text);
+        entry.map(|(_, number)| *number).ok_or_else(|| {
+            let nearest = nearest(text, all.iter().map(|(name, _)| *name));
+            let suggestion = nearest.map(|name| format!(", did you mean {name:?}?"));
             format!(
                 "unknown value {}{}",
                 quoted(text),
-                meant.unwrap_or_default()
+                suggestion.unwrap_or_default()
             )
         })
     }
@@ -395,10 +395,10 @@ impl Encoder {
     }
 
     /// Returns the name of a type of Envoy, or of its successor.
-    fn resolved<'n>(&self, written: &'n str) -> Option<&'n str> {
-        match self.pool.has(written) {
-            true => Some(written),
-            false => self.pool.successor(written),
+    fn resolved<'n>(&self, name: &'n str) -> Option<&'n str> {
+        match self.pool.has(name) {
+            true => Some(name),
+            false => self.pool.successor(name),
         }
     }
 
@@ -415,15 +415,15 @@ impl Encoder {
         let Some(url) = values.get("@type").and_then(Json::as_str) else {
             return self.fail("want \"@type\"");
         };
-        let written = url.strip_prefix(TYPE_URL_PREFIX).unwrap_or(url);
+        let full_name = url.strip_prefix(TYPE_URL_PREFIX).unwrap_or(url);
         let pool = self.pool;
-        let Some(name) = self.resolved(written) else {
-            return self.unknown_type("@type", written);
+        let Some(name) = self.resolved(full_name) else {
+            return self.unknown_type("@type", full_name);
         };
         if TYPED_STRUCTS.contains(&name)
-            && let Some((written, fields)) = self.typed_struct(values)
+            && let Some((full_name, fields)) = self.typed_struct(values)
         {
-            return self.packed_struct(written, fields, depth, out);
+            return self.packed_struct(full_name, fields, depth, out);
         }
         let mut inner = Vec::new();
         // Messages that have a form of their own in JSON have it in `value`.

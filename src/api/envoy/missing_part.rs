@@ -121,9 +121,9 @@ impl Search {
                 if field.kind == kind::MESSAGE && !field.is_unchecked {
                     let length = self.path.len();
                     push_key(&mut self.path, field.name);
-                    let found = self.value(field, at, bytes, is_whole, depth)?;
-                    if found.is_some() {
-                        return Ok(found);
+                    let missing = self.value(field, at, bytes, is_whole, depth)?;
+                    if missing.is_some() {
+                        return Ok(missing);
                     }
                     self.path.truncate(length);
                 }

@@ -28,6 +28,6 @@ pub const ENVOY: &[u8] = include_bytes!("descriptors.bin");
 /// Returns the descriptors, which the first call indexes. `None`: they are broken, which a test rules out.
 fn descriptors() -> Option<&'static DescriptorPool<'static>> {
     static DESCRIPTORS: OnceLock<Option<DescriptorPool<'static>>> = OnceLock::new();
-    let made = DESCRIPTORS.get_or_init(|| DescriptorPool::new(ENVOY).ok());
-    made.as_ref()
+    let pool = DESCRIPTORS.get_or_init(|| DescriptorPool::new(ENVOY).ok());
+    pool.as_ref()
 }

@@ -73,6 +73,6 @@ const RENAMED: [(&str, &str); 36] = [
 /// The name that a filter has today.
 #[must_use]
 pub fn todays_name(name: &str) -> &str {
-    let found = RENAMED.iter().find(|(earlier, _)| *earlier == name);
-    found.map_or(name, |(_, today)| today)
+    let row = RENAMED.iter().find(|(earlier, _)| *earlier == name);
+    row.map_or(name, |(_, today)| today)
 }

@@ -100,25 +100,25 @@ pub(super) const SUCCESSORS: [(&str, &str, &str); 22] = [
 /// Returns the field to write in place of a field of v2.
 pub(super) fn successor(message: &str, field: &str) -> Option<&'static str> {
     let mut all = SUCCESSORS.iter();
-    let found = all.find(|(of, had, _)| *of == message && is_json_name(had, field));
-    found.map(|(.., has)| *has)
+    let row = all.find(|(of, had, _)| *of == message && is_json_name(had, field));
+    row.map(|(.., has)| *has)
 }
 
 /// The fields of a message with those that v3 has of others: `hosts` of a cluster, and `idle_timeout` of a connection manager.
 /// `None`: the message has neither field, or both the old one and its replacement.
-pub(super) fn translated(message: &str, written: &[(&String, &Json)]) -> Option<Map<String, Json>> {
+pub(super) fn translated(message: &str, fields: &[(&String, &Json)]) -> Option<Map<String, Json>> {
     let (old, new) = match message {
         CLUSTER => ("hosts", "load_assignment"),
         MANAGER => ("idle_timeout", "common_http_protocol_options"),
         _ => return None,
     };
     let get = |name: &str| {
-        let mut all = written.iter();
-        let found = all.find(|(key, value)| is_json_name(name, key) && !value.is_null());
-        found.map(|(_, value)| *value)
+        let mut all = fields.iter();
+        let entry = all.find(|(key, value)| is_json_name(name, key) && !value.is_null());
+        entry.map(|(_, value)| *value)
     };
     let value = get(old)?;
-    if written
+    if fields
         .iter()
         .filter(|(key, _)| is_json_name(old, key))
         .count()
@@ -140,7 +140,7 @@ pub(super) fn translated(message: &str, written: &[(&String, &Json)]) -> Option<
         }
         _ => return None,
     };
-    let others = written.iter();
+    let others = fields.iter();
     let others = others.filter(|(key, _)| !is_json_name(old, key) && !is_json_name(new, key));
     let others = others.map(|(key, value)| ((*key).clone(), (*value).clone()));
     Some(others.chain([(new.to_owned(), today)]).collect())
@@ -152,9 +152,9 @@ fn assignment(cluster: Option<&Json>, hosts: &Json) -> Option<Json> {
     let endpoints: Vec<Json> = hosts
         .map(|address| json!({"endpoint": {"address": address}}))
         .collect();
-    let mut made = json!({"endpoints": [{"lb_endpoints": endpoints}]});
-    if let (Some(made), Some(name)) = (made.as_object_mut(), cluster) {
-        made.insert("cluster_name".to_owned(), name.clone());
+    let mut assignment = json!({"endpoints": [{"lb_endpoints": endpoints}]});
+    if let (Some(assignment), Some(name)) = (assignment.as_object_mut(), cluster) {
+        assignment.insert("cluster_name".to_owned(), name.clone());
     }
-    Some(made)
+    Some(assignment)
 }

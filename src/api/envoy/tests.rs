@@ -10,7 +10,7 @@ const LUA: &str = "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua"
 const TYPED_STRUCT: &str = "type.googleapis.com/udpa.type.v1.TypedStruct";
 
 fn bytes(message: &str, value: &Json) -> Vec<u8> {
-    encode(message, value, "v").unwrap_or_else(|found| panic!("{value}: {found:?}"))
+    encode(message, value, "v").unwrap_or_else(|findings| panic!("{value}: {findings:?}"))
 }
 
 fn mistakes(message: &str, value: &Json) -> Vec<String> {

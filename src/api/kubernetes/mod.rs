@@ -68,8 +68,8 @@ where
 
 /// Decodes texts by name, each of which may be `null`.
 fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Texts, D::Error> {
-    let written: BTreeMap<String, Option<String>> = nullable(from)?;
-    let texts = written.into_iter();
+    let entries: BTreeMap<String, Option<String>> = nullable(from)?;
+    let texts = entries.into_iter();
     Ok(texts
         .map(|(name, text)| (name, text.unwrap_or_default()))
         .collect())

@@ -168,7 +168,8 @@ pub fn written_defaults(text: &str) -> Result<Map<String, Json>, Invalid> {
     let Some(node) = document(text, LIMITS)? else {
         return Ok(Map::new());
     };
-    let read = read::tree(MeshConfig::MESSAGE, &node).map_err(|found| Invalid::at(found, &node))?;
+    let read =
+        read::tree(MeshConfig::MESSAGE, &node).map_err(|finding| Invalid::at(finding, &node))?;
     let mut fields = read.fields;
     match fields.remove("defaultConfig") {
         Some(Json::Object(written)) => Ok(written),
@@ -281,7 +282,7 @@ fn over_tree<T: Typed>(
     let Read {
         fields,
         mut warnings,
-    } = read::tree(T::MESSAGE, node).map_err(|found| Invalid::at(found, node))?;
+    } = read::tree(T::MESSAGE, node).map_err(|finding| Invalid::at(finding, node))?;
     let mut merged = json(base)?;
     overlay::lay(T::MESSAGE, &mut merged, fields.clone());
     let (merged, written) = (Json::Object(merged), Json::Object(fields));
@@ -314,12 +315,12 @@ fn warnings(node: &Node) -> Vec<String> {
 
 fn lines(node: &Node, findings: &[Finding]) -> Vec<String> {
     let part = Part::new(node);
-    let lines = findings.iter().map(|found| {
+    let lines = findings.iter().map(|finding| {
         format!(
             "line {}: {}: {}",
-            part.line(&found.path),
-            found.path,
-            found.message
+            part.line(&finding.path),
+            finding.path,
+            finding.message
         )
     });
     lines.collect()

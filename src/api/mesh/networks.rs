@@ -21,14 +21,14 @@ pub fn parse(text: &str) -> Result<Parsed<MeshNetworks>, Invalid> {
             warnings: Vec::new(),
         });
     };
-    let wrong = |found| Invalid::at(found, &node);
+    let wrong = |finding| Invalid::at(finding, &node);
     let read = read::tree(MeshNetworks::MESSAGE, &node).map_err(wrong)?;
-    let written = read.fields;
-    let config: MeshNetworks = read::typed(&Json::Object(written.clone()))?;
+    let fields = read.fields;
+    let config: MeshNetworks = read::typed(&Json::Object(fields.clone()))?;
     check(&config).map_err(wrong)?;
     Ok(Parsed {
         config,
-        written,
+        written: fields,
         warnings: read.warnings,
     })
 }

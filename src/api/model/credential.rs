@@ -39,8 +39,8 @@ impl Credential {
     #[must_use]
     pub fn of_data<'a>(mut data: impl FnMut(&str) -> Option<&'a [u8]>) -> Option<Self> {
         let mut of = |names: [&str; 2]| {
-            let mut found = names.into_iter().filter_map(&mut data);
-            found.find(|bytes| !bytes.is_empty()).map(Arc::<[u8]>::from)
+            let mut parts = names.into_iter().filter_map(&mut data);
+            parts.find(|bytes| !bytes.is_empty()).map(Arc::<[u8]>::from)
         };
         let (chain, key) = (of(["tls.crt", "cert"]), of(["tls.key", "key"]));
         let root = of(["ca.crt", "cacert"]);
@@ -88,9 +88,9 @@ mod tests {
                 false,
             ),
         ] {
-            let found = of(data).unwrap();
+            let credential = of(data).unwrap();
             assert_eq!(
-                (found.pair.is_some(), found.root.is_some()),
+                (credential.pair.is_some(), credential.root.is_some()),
                 (pair, root),
                 "{data:?}"
             );

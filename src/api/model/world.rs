@@ -50,8 +50,8 @@ pub const DRY_RUN: &str = "istio.io/dry-run";
 
 /// Returns true if that annotation says so, in a word that Go reads as true.
 #[must_use]
-pub fn is_dry_run(written: Option<&str>) -> bool {
-    matches!(written, Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
+pub fn is_dry_run(annotation: Option<&str>) -> bool {
+    matches!(annotation, Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
 /// Objects of one kind, by namespace and name.

@@ -472,13 +472,13 @@ mod tests {
         let keys: Vec<_> = (0..10_000)
             .map(|at| json!({"kty": "RSA", "kid": at.to_string(), "n": odd(1024), "e": "AQAB"}))
             .collect();
-        let taken = KeySet::published(&set(&keys)).unwrap();
-        assert_eq!((taken.keys(), taken.left_out()), (MAX_KEYS, 9_900));
-        assert!(taken.json().contains("\"99\"") && !taken.json().contains("\"100\""));
+        let key_set = KeySet::published(&set(&keys)).unwrap();
+        assert_eq!((key_set.keys(), key_set.left_out()), (MAX_KEYS, 9_900));
+        assert!(key_set.json().contains("\"99\"") && !key_set.json().contains("\"100\""));
         let large = json!({"kty": "RSA", "kid": "a".repeat(1000), "n": odd(8192), "e": "AQAB"});
-        let taken = KeySet::published(&set(&vec![large; 100])).unwrap();
-        assert_eq!(taken.keys(), 26);
-        assert!(taken.json().len() < 70_000);
+        let key_set = KeySet::published(&set(&vec![large; 100])).unwrap();
+        assert_eq!(key_set.keys(), 26);
+        assert!(key_set.json().len() < 70_000);
         let nobody = KeySet::of_nobody();
         assert_eq!(nobody.keys(), 0);
         assert!(KeySet::published(nobody.json()).is_ok());

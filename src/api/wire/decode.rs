@@ -32,10 +32,10 @@ fn read_message(
         return Err(DecodeError::Deep);
     }
     while let Some((number, raw)) = next(&mut bytes)? {
-        let found = message
+        let place = message
             .fields
             .binary_search_by_key(&number, |field| field.number);
-        let Some(field) = found.ok().and_then(|at| message.fields.get(at)) else {
+        let Some(field) = place.ok().and_then(|at| message.fields.get(at)) else {
             continue;
         };
         match field.shape {

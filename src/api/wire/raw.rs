@@ -71,9 +71,9 @@ pub fn value<'bytes>(wire_type: u32, rest: &mut &'bytes [u8]) -> Result<Raw<'byt
         FIXED32 => Raw::Fixed32(fixed(rest)?),
         BYTES => {
             let length = usize::try_from(varint(rest)?).map_err(|_| DecodeError::Short)?;
-            let (taken, after) = rest.split_at_checked(length).ok_or(DecodeError::Short)?;
+            let (bytes, after) = rest.split_at_checked(length).ok_or(DecodeError::Short)?;
             *rest = after;
-            Raw::Bytes(taken)
+            Raw::Bytes(bytes)
         }
         _ => return Err(DecodeError::WireType),
     })
@@ -99,9 +99,9 @@ fn varint(rest: &mut &[u8]) -> Result<u64, DecodeError> {
 }
 
 fn fixed<const LENGTH: usize>(rest: &mut &[u8]) -> Result<[u8; LENGTH], DecodeError> {
-    let (taken, after) = rest.split_first_chunk().ok_or(DecodeError::Short)?;
+    let (bytes, after) = rest.split_first_chunk().ok_or(DecodeError::Short)?;
     *rest = after;
-    Ok(*taken)
+    Ok(*bytes)
 }
 
 pub(super) fn text(raw: Raw<'_>) -> Result<String, DecodeError> {

@@ -92,15 +92,15 @@ pub(super) fn read_struct(
         let (1, Raw::Bytes(mut entry)) = (number, raw) else {
             continue;
         };
-        let (mut key, mut found) = (String::new(), Json::Null);
+        let (mut key, mut value) = (String::new(), Json::Null);
         while let Some((number, raw)) = next(&mut entry)? {
             match (number, raw) {
                 (1, raw) => key = text(raw)?,
-                (2, Raw::Bytes(bytes)) => found = read_value(bytes, depth + 1)?,
+                (2, Raw::Bytes(bytes)) => value = read_value(bytes, depth + 1)?,
                 _ => {}
             }
         }
-        out.insert(key, found);
+        out.insert(key, value);
     }
     Ok(())
 }
@@ -110,9 +110,9 @@ fn read_value(mut bytes: &[u8], depth: usize) -> Result<Json, DecodeError> {
     if depth > MAX_DEPTH {
         return Err(DecodeError::Deep);
     }
-    let mut found = Json::Null;
+    let mut json = Json::Null;
     while let Some((number, raw)) = next(&mut bytes)? {
-        found = match (number, raw) {
+        json = match (number, raw) {
             (1, _) => Json::Null,
             (2, Raw::Fixed64(bytes)) => canonical(f64::from_le_bytes(bytes)),
             (3, raw) => Json::String(text(raw)?),
@@ -134,5 +134,5 @@ fn read_value(mut bytes: &[u8], depth: usize) -> Result<Json, DecodeError> {
             _ => continue,
         };
     }
-    Ok(found)
+    Ok(json)
 }

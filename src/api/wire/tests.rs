@@ -12,7 +12,7 @@ use crate::{duration, timestamp};
 
 /// All messages that objects are made of.
 fn messages() -> Vec<&'static Message> {
-    let mut found: Vec<&'static Message> = crate::config::KINDS
+    let mut messages: Vec<&'static Message> = crate::config::KINDS
         .iter()
         .map(|row| row.message)
         .chain([
@@ -21,19 +21,19 @@ fn messages() -> Vec<&'static Message> {
         ])
         .collect();
     let mut at = 0;
-    while let Some(message) = found.get(at) {
+    while let Some(message) = messages.get(at) {
         for field in message.fields {
             if let FieldKind::Message(inner) = field.kind
-                && !found.iter().any(|known| known.name == inner.name)
+                && !messages.iter().any(|known| known.name == inner.name)
             {
-                found.push(inner);
+                messages.push(inner);
             }
         }
         at += 1;
     }
-    found.sort_by_key(|message| message.name);
-    found.dedup_by_key(|message| message.name);
-    found
+    messages.sort_by_key(|message| message.name);
+    messages.dedup_by_key(|message| message.name);
+    messages
 }
 
 /// JSON in its one spelling, without what the wire does not show: values that are their field's default.

@@ -235,13 +235,13 @@ impl Builder {
             Parts::List(items) => Value::List(items),
             Parts::Map {
                 mut entries,
-                mut known,
+                known: mut names,
                 merged,
                 ..
             } => {
                 // After the map's own entries, which count wherever `<<` stands.
                 for node in merged {
-                    merge(node, &mut entries, &mut known)?;
+                    merge(node, &mut entries, &mut names)?;
                 }
                 Value::Map(entries)
             }
@@ -297,11 +297,11 @@ impl Builder {
             Parts::List(items) => items.push(built.node),
             Parts::Map {
                 entries,
-                known,
+                known: names,
                 key,
                 merged,
             } => match key.take() {
-                None => *key = Some(name(built.node, known)?),
+                None => *key = Some(name(built.node, names)?),
                 Some(MappingKey::Merge) => merged.push(Node { line, ..built.node }),
                 Some(MappingKey::Name(name)) => entries.push((name, built.node)),
             },
@@ -311,14 +311,14 @@ impl Builder {
 }
 
 /// A key that is new.
-fn name(node: Node, known: &mut BTreeSet<String>) -> Result<MappingKey, Malformed> {
+fn name(node: Node, names: &mut BTreeSet<String>) -> Result<MappingKey, Malformed> {
     let Value::Scalar(scalar) = node.value else {
         return Err(malformed(node.line, "a key that is a list or an object"));
     };
     if scalar.plain && scalar.text == "<<" {
         return Ok(MappingKey::Merge);
     }
-    if !known.insert(scalar.text.clone()) {
+    if !names.insert(scalar.text.clone()) {
         return Err(malformed(
             node.line,
             format!("the key {:?} twice", scalar.text),

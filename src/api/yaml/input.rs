@@ -135,29 +135,29 @@ impl Input for Text<'_> {
         count: usize,
         in_flow: bool,
     ) -> (bool, usize) {
-        let mut taken = 0_usize;
+        let mut length = 0_usize;
         loop {
             let (stops, letters) = self.input.fetch_plain_scalar_chunk(out, count, in_flow);
-            taken = taken.saturating_add(letters);
+            length = length.saturating_add(letters);
             if !stops || !self.goes_on(in_flow) {
-                return (stops, taken);
+                return (stops, length);
             }
             out.push(':');
             self.input.skip();
-            taken = taken.saturating_add(1);
+            length = length.saturating_add(1);
         }
     }
 
     fn skip_plain_scalar_chunk(&mut self, count: usize, in_flow: bool) -> (bool, usize) {
-        let mut taken = 0_usize;
+        let mut length = 0_usize;
         loop {
             let (stops, letters) = self.input.skip_plain_scalar_chunk(count, in_flow);
-            taken = taken.saturating_add(letters);
+            length = length.saturating_add(letters);
             if !stops || !self.goes_on(in_flow) {
-                return (stops, taken);
+                return (stops, length);
             }
             self.input.skip();
-            taken = taken.saturating_add(1);
+            length = length.saturating_add(1);
         }
     }
 }

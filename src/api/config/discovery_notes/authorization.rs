@@ -9,12 +9,12 @@ use crate::config::rules::authorization::HTTP_OPERATION;
 const SCHEME: &str = "spiffe://";
 
 pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
-    let mut found = targets::notes(spec);
+    let mut findings = targets::notes(spec);
     let is_audit = spec.get("action").and_then(Json::as_str) == Some("AUDIT");
     for (at, rule) in items(spec, "rules") {
         if is_audit && has_request_field(rule) {
             let why = "logs no connection of TCP ports: it has fields that only requests have";
-            found.push(Finding::warning(format!("spec.rules[{at}]"), why));
+            findings.push(Finding::warning(format!("spec.rules[{at}]"), why));
         }
         let path = |rest: String| format!("spec.rules[{at}].{rest}");
         for (to, one) in items(rule, "to") {
@@ -23,27 +23,27 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
                 (["paths", "notPaths"], request_path),
             ] {
                 let operation = one.get("operation");
-                note(operation, fields, why, &mut found, |field| {
+                note(operation, fields, why, &mut findings, |field| {
                     path(format!("to[{to}].operation.{field}"))
                 });
             }
         }
         for (from, one) in items(rule, "from") {
             let (source, fields) = (one.get("source"), ["principals", "notPrincipals"]);
-            note(source, fields, principal, &mut found, |field| {
+            note(source, fields, principal, &mut findings, |field| {
                 path(format!("from[{from}].source.{field}"))
             });
         }
         for (when, one) in items(rule, "when") {
             if one.get("key").and_then(Json::as_str) == Some("source.principal") {
                 let fields = ["values", "notValues"];
-                note(Some(one), fields, principal, &mut found, |field| {
+                note(Some(one), fields, principal, &mut findings, |field| {
                     path(format!("when[{when}].{field}"))
                 });
             }
         }
     }
-    found
+    findings
 }
 
 /// Returns true if a rule has a field that connections without requests do not have.
@@ -69,14 +69,14 @@ fn note(
     of: Option<&Json>,
     fields: [&str; 2],
     why: MismatchReason,
-    found: &mut Vec<Finding>,
+    findings: &mut Vec<Finding>,
     path: impl Fn(&str) -> String,
 ) {
     for field in fields {
         let values = of.into_iter().flat_map(|of| items(of, field));
         for (at, value) in values {
             if let Some(why) = value.as_str().and_then(why) {
-                found.push(Finding::warning(format!("{}[{at}]", path(field)), why));
+                findings.push(Finding::warning(format!("{}[{at}]", path(field)), why));
             }
         }
     }

@@ -14,11 +14,11 @@ use crate::names::is_host_pattern;
 pub const MAX_FAILOVER_LABELS: usize = 32;
 
 pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     let host = spec.get("host").and_then(Json::as_str);
     if host.is_some_and(|host| host.starts_with('*') && host != "*" && !is_host_pattern(host)) {
         let why = "has no effect: a wildcard of services is \"*\" or begins with \"*.\"";
-        found.push(Finding::warning("spec.host", why));
+        findings.push(Finding::warning("spec.host", why));
     }
     // Each port has as many, and a rule does not know those of its services.
     let subsets = items(spec, "subsets").count().min(MAX_SUBSETS);
@@ -31,17 +31,17 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
         "spec.trafficPolicy",
         spec.get("trafficPolicy"),
         rule,
-        &mut found,
+        &mut findings,
     );
     if items(spec, "subsets").count() > MAX_SUBSETS {
         let why = format!("are served in part: the first {MAX_SUBSETS} of a service count");
-        found.push(Finding::warning("spec.subsets", why));
+        findings.push(Finding::warning("spec.subsets", why));
     }
     for (at, subset) in items(spec, "subsets") {
         let path = format!("spec.subsets[{at}].trafficPolicy");
-        policy(&path, subset.get("trafficPolicy"), rule, &mut found);
+        policy(&path, subset.get("trafficPolicy"), rule, &mut findings);
     }
-    found
+    findings
 }
 
 /// Returns true if responses have a status of this number.
@@ -50,8 +50,8 @@ pub const fn is_status(code: u32) -> bool {
     matches!(code, 100..=599)
 }
 
-fn localities(path: &str, written: &Json, found: &mut Vec<Finding>) {
-    let Some(balancer) = written.get("loadBalancer") else {
+fn localities(path: &str, value: &Json, findings: &mut Vec<Finding>) {
+    let Some(balancer) = value.get("loadBalancer") else {
         return;
     };
     for key in ["localityLbSetting", "zoneAwareLbSetting"] {
@@ -61,19 +61,19 @@ fn localities(path: &str, written: &Json, found: &mut Vec<Finding>) {
         };
         if items(setting, "failoverPriority").count() > MAX_FAILOVER_LABELS {
             let why = format!("is served in part: the first {MAX_FAILOVER_LABELS} labels count");
-            found.push(Finding::warning(format!("{path}.failoverPriority"), why));
+            findings.push(Finding::warning(format!("{path}.failoverPriority"), why));
         }
         if key == "zoneAwareLbSetting" {
             let why = "is served in part: regions and labels count, and zones are balanced by proxies alone whose bootstrap has a \
                        local_cluster_name";
-            found.push(Finding::warning(path, why));
+            findings.push(Finding::warning(path, why));
         }
     }
 }
 
 /// Certificates by name.
-fn credential(path: &str, written: &Json, selects: bool, found: &mut Vec<Finding>) {
-    let Some(tls) = written
+fn credential(path: &str, value: &Json, selects: bool, findings: &mut Vec<Finding>) {
+    let Some(tls) = value
         .get("tls")
         .filter(|tls| tls.get("credentialName").is_some())
     else {
@@ -87,11 +87,11 @@ fn credential(path: &str, written: &Json, selects: bool, found: &mut Vec<Finding
         }
         _ => "has no effect with this mode",
     };
-    found.push(Finding::warning(format!("{path}.tls.credentialName"), why));
+    findings.push(Finding::warning(format!("{path}.tls.credentialName"), why));
 }
 
 /// Fields of TLS for which its mode has no use.
-fn idle_tls(path: &str, tls: &Json, found: &mut Vec<Finding>) {
+fn idle_tls(path: &str, tls: &Json, findings: &mut Vec<Finding>) {
     let mode = tls.get("mode").and_then(Json::as_str);
     let mode = mode.unwrap_or("DISABLE");
     let idle: &[&str] = match mode {
@@ -121,23 +121,23 @@ fn idle_tls(path: &str, tls: &Json, found: &mut Vec<Finding>) {
     };
     for name in idle.iter().filter(|name| is_written(name)) {
         let why = format!("has no effect with {mode}");
-        found.push(Finding::warning(format!("{path}.{name}"), why));
+        findings.push(Finding::warning(format!("{path}.{name}"), why));
     }
     if matches!(mode, "SIMPLE" | "MUTUAL")
         && is_written("insecureSkipVerify")
         && is_written("caCrl")
     {
         let why = "has no effect beside insecureSkipVerify";
-        found.push(Finding::warning(format!("{path}.caCrl"), why));
+        findings.push(Finding::warning(format!("{path}.caCrl"), why));
     }
 }
 
 /// `warmupDurationSecs` is the older name of `warmup.duration`, and only that one has a rule for short times.
-fn warmup_seconds(path: &str, balancer: &Json, found: &mut Vec<Finding>) {
-    let Some(written) = balancer.get("warmupDurationSecs") else {
+fn warmup_seconds(path: &str, balancer: &Json, findings: &mut Vec<Finding>) {
+    let Some(duration) = balancer.get("warmupDurationSecs") else {
         return;
     };
-    let nanos = written.as_str().and_then(duration::parse);
+    let nanos = duration.as_str().and_then(duration::parse);
     let nanos = nanos.map(|length| duration::nanos(&length));
     let why = if balancer.get("warmup").is_some() {
         "has no effect: warmup counts"
@@ -148,11 +148,11 @@ fn warmup_seconds(path: &str, balancer: &Json, found: &mut Vec<Finding>) {
         return;
     };
     let path = format!("{path}.warmupDurationSecs");
-    found.push(Finding::warning(path, why));
+    findings.push(Finding::warning(path, why));
 }
 
 /// A name that connections say, and that no server has to prove: by itself Envoy compares none.
-fn unproved_name(path: &str, tls: &Json, found: &mut Vec<Finding>) {
+fn unproved_name(path: &str, tls: &Json, findings: &mut Vec<Finding>) {
     let says = tls.get("sni").and_then(Json::as_str);
     let says = says.is_some_and(|name| !name.is_empty() && is_sni(name));
     let mode = tls.get("mode").and_then(Json::as_str);
@@ -160,27 +160,27 @@ fn unproved_name(path: &str, tls: &Json, found: &mut Vec<Finding>) {
     let skips = tls.get("insecureSkipVerify") == Some(&Json::Bool(true));
     if says && is_client && !skips && items(tls, "subjectAltNames").next().is_none() {
         let why = "is said and not compared: each certificate of the roots is taken unless subjectAltNames lists the server's names";
-        found.push(Finding::warning(format!("{path}.sni"), why));
+        findings.push(Finding::warning(format!("{path}.sni"), why));
     }
 }
 
 /// `clusters`: those that the host has for each port.
-fn load_balancer(path: &str, balancer: &Json, clusters: usize, found: &mut Vec<Finding>) {
+fn load_balancer(path: &str, balancer: &Json, clusters: usize, findings: &mut Vec<Finding>) {
     let hash = balancer.get("consistentHash");
     if let Some(hash) = hash {
         let path = format!("{path}.consistentHash");
-        hash_key(&path, hash, found);
-        hash_size(&path, hash, clusters, found);
+        hash_key(&path, hash, findings);
+        hash_size(&path, hash, clusters, findings);
     }
     let simple = balancer.get("simple").and_then(Json::as_str);
     if hash.is_some() || matches!(simple, Some("RANDOM" | "PASSTHROUGH")) {
         let keys = ["warmup", "warmupDurationSecs"].into_iter();
         for key in keys.filter(|key| balancer.get(key).is_some()) {
             let why = "has no effect: endpoints warm up with ROUND_ROBIN and LEAST_REQUEST alone";
-            found.push(Finding::warning(format!("{path}.{key}"), why));
+            findings.push(Finding::warning(format!("{path}.{key}"), why));
         }
     }
-    warmup_seconds(path, balancer, found);
+    warmup_seconds(path, balancer, findings);
 }
 
 /// The facts about a rule that the notes on its policies need.
@@ -192,63 +192,63 @@ struct RuleFacts {
     clusters: usize,
 }
 
-fn policy(path: &str, written: Option<&Json>, rule: RuleFacts, found: &mut Vec<Finding>) {
-    let Some(written) = written else {
+fn policy(path: &str, settings: Option<&Json>, rule: RuleFacts, findings: &mut Vec<Finding>) {
+    let Some(settings) = settings else {
         return;
     };
-    if let Some(balancer) = written.get("loadBalancer") {
+    if let Some(balancer) = settings.get("loadBalancer") {
         load_balancer(
             &format!("{path}.loadBalancer"),
             balancer,
             rule.clusters,
-            found,
+            findings,
         );
     }
-    localities(path, written, found);
-    credential(path, written, rule.selects, found);
-    let codes = written.get("outlierDetection");
+    localities(path, settings, findings);
+    credential(path, settings, rule.selects, findings);
+    let codes = settings.get("outlierDetection");
     let codes = codes.into_iter();
     let codes = codes.flat_map(|one| items(one, "outlierDetectionHttpErrorCodes"));
     for (at, code) in codes {
         let code = code.as_u64().and_then(|code| u32::try_from(code).ok());
         if !code.is_some_and(is_status) {
             let path = format!("{path}.outlierDetection.outlierDetectionHttpErrorCodes[{at}]");
-            found.push(Finding::warning(path, "has no effect: no response has it"));
+            findings.push(Finding::warning(path, "has no effect: no response has it"));
         }
     }
-    let percent = written.pointer("/retryBudget/percent");
+    let percent = settings.pointer("/retryBudget/percent");
     if !percent.and_then(Json::as_f64).is_none_or(is_percentage) {
         let path = format!("{path}.retryBudget.percent");
         let why = "is not served: it is not between 0 and 100, so that proxies take 20";
-        found.push(Finding::warning(path, why));
+        findings.push(Finding::warning(path, why));
     }
-    let sni = written.pointer("/tls/sni").and_then(Json::as_str);
+    let sni = settings.pointer("/tls/sni").and_then(Json::as_str);
     if !sni.is_none_or(is_sni) {
         let why = "is not served: it is no name, or longer than 255 bytes";
-        found.push(Finding::warning(format!("{path}.tls.sni"), why));
+        findings.push(Finding::warning(format!("{path}.tls.sni"), why));
     }
-    if let Some(tls) = written.get("tls") {
-        idle_tls(&format!("{path}.tls"), tls, found);
-        files::client_notes(&format!("{path}.tls"), tls, found);
-        unproved_name(&format!("{path}.tls"), tls, found);
+    if let Some(tls) = settings.get("tls") {
+        idle_tls(&format!("{path}.tls"), tls, findings);
+        files::client_notes(&format!("{path}.tls"), tls, findings);
+        unproved_name(&format!("{path}.tls"), tls, findings);
     }
-    for (at, port) in items(written, "portLevelSettings") {
+    for (at, port) in items(settings, "portLevelSettings") {
         policy(
             &format!("{path}.portLevelSettings[{at}]"),
             Some(port),
             rule,
-            found,
+            findings,
         );
     }
 }
 
-fn hash_key(path: &str, hash: &Json, found: &mut Vec<Finding>) {
+fn hash_key(path: &str, hash: &Json, findings: &mut Vec<Finding>) {
     for key in ["httpHeaderName", "httpQueryParameterName"] {
         let name = hash.get(key).and_then(Json::as_str);
         if !name.is_none_or(is_header_name) {
             let path = format!("{path}.{key}");
             let why = "is not served: it is no name, so that requests are spread at random";
-            found.push(Finding::warning(path, why));
+            findings.push(Finding::warning(path, why));
         }
     }
     let attributes = hash.pointer("/httpCookie/attributes");
@@ -261,13 +261,13 @@ fn hash_key(path: &str, hash: &Json, found: &mut Vec<Finding>) {
         if !is_cookie_attribute(text("name"), text("value")) {
             let path = format!("{path}.httpCookie.attributes[{at}]");
             let why = "is not served: it is more than a line, or longer than 16384 bytes";
-            found.push(Finding::warning(path, why));
+            findings.push(Finding::warning(path, why));
         }
     }
 }
 
 /// The proxies of all other services have rings and tables of this one, too.
-fn hash_size(path: &str, hash: &Json, clusters: usize, found: &mut Vec<Finding>) {
+fn hash_size(path: &str, hash: &Json, clusters: usize, findings: &mut Vec<Finding>) {
     let number = |place: &str| {
         let written = hash.pointer(place)?;
         // Proto JSON writes integers of 64 bits as text.
@@ -283,12 +283,12 @@ fn hash_size(path: &str, hash: &Json, clusters: usize, found: &mut Vec<Finding>)
             let why = format!(
                 "is served as {max} at most, and as less where its service has several ports: all clusters of one service share 1048576"
             );
-            found.push(Finding::warning(format!("{path}.{field}"), why));
+            findings.push(Finding::warning(format!("{path}.{field}"), why));
         }
     }
     if !number("/maglev/tableSize").is_none_or(|size| is_table(size, clusters)) {
         let why = "is served as 65537: all clusters of one service share 1048576";
-        found.push(Finding::warning(format!("{path}.maglev.tableSize"), why));
+        findings.push(Finding::warning(format!("{path}.maglev.tableSize"), why));
     }
 }
 
@@ -383,9 +383,9 @@ mod tests {
         ] {
             assert_eq!(notes(&json!({"host": host})), [], "{host}");
         }
-        let found = notes(&json!({"host": "*demo.svc.cluster.local"}));
-        let [note] = found.as_slice() else {
-            panic!("{found:?}");
+        let findings = notes(&json!({"host": "*demo.svc.cluster.local"}));
+        let [note] = findings.as_slice() else {
+            panic!("{findings:?}");
         };
         assert!(!note.is_error() && note.path == "spec.host", "{note:?}");
         assert!(
@@ -398,8 +398,8 @@ mod tests {
     #[allow(clippy::too_many_lines, reason = "a table of policies")]
     fn parts_without_effect_are_named() {
         let said = |policy: Json| -> Vec<String> {
-            let found = notes(&json!({"host": "a", "trafficPolicy": policy}));
-            let words = found.iter().map(|note| {
+            let findings = notes(&json!({"host": "a", "trafficPolicy": policy}));
+            let words = findings.iter().map(|note| {
                 assert!(!note.is_error());
                 format!("{}: {}", note.path, note.message)
             });

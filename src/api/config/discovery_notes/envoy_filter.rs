@@ -150,14 +150,14 @@ fn is_written(value: Option<&Json>) -> bool {
 }
 
 pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     if items(spec, "targetRefs").next().is_some() {
         let why = "there are no waypoints and no gateways of the Gateway API; a workloadSelector finds workloads";
-        found.push(holds_for_none("spec.targetRefs", why));
+        findings.push(holds_for_none("spec.targetRefs", why));
     }
     if items(spec, "configPatches").count() > MAX_PATCHES {
         let why = format!("are applied in part: the first {MAX_PATCHES} are");
-        found.push(Finding::warning("spec.configPatches", why));
+        findings.push(Finding::warning("spec.configPatches", why));
     }
     let patches: Vec<_> = items(spec, "configPatches").take(MAX_PATCHES).collect();
     for (at, patch) in &patches {
@@ -172,9 +172,9 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
             )
         });
         let path = format!("spec.configPatches[{at}]");
-        one(&path, patch, is_completed, &mut found);
+        one(&path, patch, is_completed, &mut findings);
     }
-    found
+    findings
 }
 
 /// Returns true if a later patch of the object may add the missing part to the value of an earlier one, or remove the value.
@@ -184,12 +184,12 @@ pub fn may_complete(apply_to: &str, later: &str, operation: &str) -> bool {
     changes && (apply_to == later || (apply_to == "LISTENER" && later == "FILTER_CHAIN"))
 }
 
-fn one(path: &str, written: &Json, is_completed: bool, found: &mut Vec<Finding>) {
+fn one(path: &str, patch: &Json, is_completed: bool, findings: &mut Vec<Finding>) {
     let mut warn = |place: &str, why: String| {
-        found.push(Finding::warning(format!("{path}.{place}"), why));
+        findings.push(Finding::warning(format!("{path}.{place}"), why));
     };
     let text = |pointer: &str| {
-        written
+        patch
             .pointer(pointer)
             .and_then(Json::as_str)
             .unwrap_or_default()
@@ -208,10 +208,10 @@ fn one(path: &str, written: &Json, is_completed: bool, found: &mut Vec<Finding>)
         return;
     }
     let is_waypoint =
-        text("/match/context") == "WAYPOINT" || written.pointer("/match/waypoint").is_some();
+        text("/match/context") == "WAYPOINT" || patch.pointer("/match/waypoint").is_some();
     if is_unapplied_match(is_waypoint, text("/match/listener/portName")) {
         let (place, why) = match is_waypoint {
-            true if written.pointer("/match/waypoint").is_some() => {
+            true if patch.pointer("/match/waypoint").is_some() => {
                 ("match.waypoint", "is not applied: there are no waypoints")
             }
             true => ("match.context", "is not applied: there are no waypoints"),
@@ -223,7 +223,7 @@ fn one(path: &str, written: &Json, is_completed: bool, found: &mut Vec<Finding>)
         warn(place, why.to_owned());
         return;
     }
-    if names_nothing(written) {
+    if names_nothing(patch) {
         let what = match apply_to {
             "HTTP_ROUTE" => "route",
             _ => "filter",
@@ -241,21 +241,21 @@ fn one(path: &str, written: &Json, is_completed: bool, found: &mut Vec<Finding>)
         return;
     }
     let path = format!("{path}.patch.value");
-    value(&path, written, (message, is_completed), found);
+    value(&path, patch, (message, is_completed), findings);
 }
 
 /// Notes of the value of a patch that puts something in or over a message; `path`: of the value.
 fn value(
     path: &str,
-    written: &Json,
+    patch: &Json,
     (message, is_completed): (&str, bool),
-    found: &mut Vec<Finding>,
+    findings: &mut Vec<Finding>,
 ) {
-    let text = |pointer| written.pointer(pointer).and_then(Json::as_str);
+    let text = |pointer| patch.pointer(pointer).and_then(Json::as_str);
     let apply_to = text("/applyTo").unwrap_or_default();
     let operation = text("/patch/operation").unwrap_or_default();
     let nothing = Json::Object(serde_json::Map::new());
-    let value = written.pointer("/patch/value").unwrap_or(&nothing);
+    let value = patch.pointer("/patch/value").unwrap_or(&nothing);
     let is_not_applied = |finding: Finding| Finding {
         message: format!("the patch is not applied: {}", finding.message),
         ..finding
@@ -263,7 +263,7 @@ fn value(
     let encoded = match envoy::encode(message, value, path) {
         Ok(encoded) => encoded,
         Err(mistakes) => {
-            found.extend(mistakes.into_iter().map(is_not_applied));
+            findings.extend(mistakes.into_iter().map(is_not_applied));
             return;
         }
     };
@@ -277,7 +277,7 @@ fn value(
             })
         }
     };
-    found.extend(lack.map(is_not_applied));
+    findings.extend(lack.map(is_not_applied));
 }
 
 #[cfg(test)]
@@ -336,8 +336,8 @@ mod tests {
             for operation in operations {
                 let patch =
                     json!({"applyTo": apply_to, "patch": {"operation": operation, "value": value}});
-                let found = notes(kind, &json!({"configPatches": [patch]}));
-                let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+                let findings = notes(kind, &json!({"configPatches": [patch]}));
+                let found: Vec<_> = findings.iter().map(ToString::to_string).collect();
                 let want = format!(
                     "spec.configPatches[0].patch.value: the patch is not applied: it has no {lacks}"
                 );
@@ -460,16 +460,16 @@ mod tests {
         ] {
             let patch =
                 json!({"applyTo": apply_to, "patch": {"operation": operation, "value": value}});
-            let found = notes(kind, &json!({"configPatches": [patch]}));
-            let [found] = &*found else {
-                panic!("not one: {patch}: {found:?}");
+            let findings = notes(kind, &json!({"configPatches": [patch]}));
+            let [finding] = &*findings else {
+                panic!("not one: {patch}: {findings:?}");
             };
             assert_eq!(
-                found.path,
+                finding.path,
                 format!("spec.configPatches[0].patch.value{place}")
             );
             let words = format!("the patch is not applied: {why}");
-            assert!(found.message.starts_with(&words), "{patch}: {found:?}");
+            assert!(finding.message.starts_with(&words), "{patch}: {finding:?}");
         }
     }
 
@@ -480,8 +480,8 @@ mod tests {
         let patch = |operation: &str, value: Json| json!({"applyTo": "LISTENER", "patch": {"operation": operation, "value": value}});
         let added = patch("ADD", json!({"name": "a", "internal_listener": {}}));
         let merged = patch("MERGE", json!({"traffic_direction": "OUTBOUND"}));
-        let found = notes(kind, &json!({"configPatches": [added, merged]}));
-        let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+        let findings = notes(kind, &json!({"configPatches": [added, merged]}));
+        let found: Vec<_> = findings.iter().map(ToString::to_string).collect();
         let want = "warning: spec.configPatches[0].patch.value.internal_listener: the patch is not applied: the proxy's bootstrap \
                     has no internal listeners";
         assert_eq!(found, [want]);

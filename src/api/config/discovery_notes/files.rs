@@ -9,19 +9,19 @@ use crate::config::Finding;
 const SYSTEM: &str = "system";
 
 /// Notes on the files that a TLS setting of clients names.
-pub(super) fn client_notes(path: &str, tls: &Json, found: &mut Vec<Finding>) {
+pub(super) fn client_notes(path: &str, tls: &Json, findings: &mut Vec<Finding>) {
     let mut all = Vec::new();
     notes(path, tls, &mut all);
     let roots = format!("{path}.caCertificates");
     let is_system = tls.get("caCertificates").and_then(Json::as_str) == Some(SYSTEM);
-    found.extend(
+    findings.extend(
         all.into_iter()
             .filter(|note| !is_system || note.path != roots),
     );
 }
 
 /// Notes on the files that a TLS setting names, be it of clients or of servers.
-pub(super) fn notes(path: &str, tls: &Json, found: &mut Vec<Finding>) {
+pub(super) fn notes(path: &str, tls: &Json, findings: &mut Vec<Finding>) {
     for field in [
         "clientCertificate",
         "serverCertificate",
@@ -32,11 +32,11 @@ pub(super) fn notes(path: &str, tls: &Json, found: &mut Vec<Finding>) {
         let file = tls.get(field).and_then(Json::as_str).unwrap_or_default();
         if !file.is_empty() && !file.starts_with('/') {
             let why = "is no absolute path: proxies refuse a name without a directory, and look for others where they happen to run";
-            found.push(Finding::warning(format!("{path}.{field}"), why));
+            findings.push(Finding::warning(format!("{path}.{field}"), why));
         }
     }
     for (at, pair) in items(tls, "tlsCertificates") {
-        notes(&format!("{path}.tlsCertificates[{at}]"), pair, found);
+        notes(&format!("{path}.tlsCertificates[{at}]"), pair, findings);
     }
 }
 

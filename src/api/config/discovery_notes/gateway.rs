@@ -44,35 +44,35 @@ pub fn is_certificate_hash(text: &str) -> bool {
 }
 
 pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for (at, server) in items(spec, "servers") {
         let path = format!("spec.servers[{at}]");
         let bind = server.get("bind").and_then(Json::as_str);
         if bind.is_some_and(|bind| bind.starts_with("unix://")) {
             let why =
                 "is not served: routers listen on addresses alone, so that the server is left out";
-            found.push(Finding::warning(format!("{path}.bind"), why));
+            findings.push(Finding::warning(format!("{path}.bind"), why));
         }
         if server.get("port").is_some_and(is_udp) {
             let why = "is not served: routers carry no UDP, so that the server is left out";
-            found.push(Finding::warning(format!("{path}.port.protocol"), why));
+            findings.push(Finding::warning(format!("{path}.port.protocol"), why));
         }
         if server.get("name").is_some_and(|name| name != "") {
             let why =
                 "has no effect: statistics are called by the address that the server listens on";
-            found.push(Finding::warning(format!("{path}.name"), why));
+            findings.push(Finding::warning(format!("{path}.name"), why));
         }
         if let Some(tls) = server.get("tls") {
             of_tls(
                 &format!("{path}.tls"),
                 tls,
                 "the server is left out",
-                &mut found,
+                &mut findings,
             );
-            files::notes(&format!("{path}.tls"), tls, &mut found);
+            files::notes(&format!("{path}.tls"), tls, &mut findings);
         }
     }
-    found
+    findings
 }
 
 /// The root that clients of a server are checked by, which Envoy has one of: the server's own, or else the first that stands beside
@@ -105,9 +105,9 @@ fn is_written(tls: &Json, name: &str) -> bool {
 }
 
 /// Notes on the TLS of a server. `closed` tells the effect of a server that Envoy would refuse.
-pub(super) fn of_tls(path: &str, tls: &Json, closed: &str, found: &mut Vec<Finding>) {
+pub(super) fn of_tls(path: &str, tls: &Json, closed: &str, findings: &mut Vec<Finding>) {
     let mut warn = |field: String, why: &str| {
-        found.push(Finding::warning(format!("{path}.{field}"), why));
+        findings.push(Finding::warning(format!("{path}.{field}"), why));
     };
     let has = |name: &str| tls.get(name).is_some();
     let mode = tls.get("mode").and_then(Json::as_str);
@@ -133,8 +133,8 @@ pub(super) fn of_tls(path: &str, tls: &Json, closed: &str, found: &mut Vec<Findi
         }
     }
     match mode {
-        "SIMPLE" => of_unasked_clients(path, tls, found),
-        _ => of_clients(path, tls, closed, found),
+        "SIMPLE" => of_unasked_clients(path, tls, findings),
+        _ => of_clients(path, tls, closed, findings),
     }
 }
 
@@ -149,7 +149,7 @@ fn pair_roots(tls: &Json) -> impl Iterator<Item = (String, &str)> {
 }
 
 /// Fields that limit clients, on a server that asks no client for a certificate.
-fn of_unasked_clients(path: &str, tls: &Json, found: &mut Vec<Finding>) {
+fn of_unasked_clients(path: &str, tls: &Json, findings: &mut Vec<Finding>) {
     let has = |name: &str| tls.get(name).is_some();
     let of_certificates = [
         "caCertificates",
@@ -168,7 +168,7 @@ fn of_unasked_clients(path: &str, tls: &Json, found: &mut Vec<Finding>) {
     }
     fields.extend(pair_roots(tls).map(|(field, _)| field));
     let why = "has no effect with SIMPLE: no client is asked for a certificate";
-    found.extend(
+    findings.extend(
         fields
             .iter()
             .map(|field| Finding::warning(format!("{path}.{field}"), why)),
@@ -176,13 +176,13 @@ fn of_unasked_clients(path: &str, tls: &Json, found: &mut Vec<Finding>) {
 }
 
 /// Fields that say which clients are let in.
-fn of_clients(path: &str, tls: &Json, closed: &str, found: &mut Vec<Finding>) {
+fn of_clients(path: &str, tls: &Json, closed: &str, findings: &mut Vec<Finding>) {
     let own = tls.get("caCertificates").and_then(Json::as_str);
     let roots = pair_roots(tls).map(|(_, root)| root);
     let root = client_root(own.unwrap_or_default(), roots);
     for (field, _) in pair_roots(tls).filter(|(_, other)| *other != root) {
         let why = format!("has no effect: {} is the root of all clients", quoted(root));
-        found.push(Finding::warning(format!("{path}.{field}"), why));
+        findings.push(Finding::warning(format!("{path}.{field}"), why));
     }
     for name in ["verifyCertificateSpki", "verifyCertificateHash"] {
         for (at, pin) in items(tls, name) {
@@ -193,7 +193,7 @@ fn of_clients(path: &str, tls: &Json, closed: &str, found: &mut Vec<Finding>) {
             };
             if !is_taken {
                 let why = format!("is no SHA-256: {closed}");
-                found.push(Finding::warning(format!("{path}.{name}[{at}]"), why));
+                findings.push(Finding::warning(format!("{path}.{name}[{at}]"), why));
             }
         }
     }

@@ -25,8 +25,8 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
 }
 
 fn of_rule(path: &str, rule: &Json) -> Vec<Finding> {
-    let mut found = Vec::new();
-    let mut note = |path: String, message: String| found.push(Finding::warning(path, message));
+    let mut findings = Vec::new();
+    let mut note = |path: String, message: String| findings.push(Finding::warning(path, message));
     let text = |name: &str| rule.get(name).and_then(Json::as_str).unwrap_or_default();
     let (inline, fetched) = (text("jwks"), text("jwksUri"));
     let issuer = JwksSource::of_issuer(text("issuer"));
@@ -68,7 +68,7 @@ fn of_rule(path: &str, rule: &Json) -> Vec<Finding> {
         let why = format!("is served as {}s", MAX_FETCH_TIMEOUT.as_secs());
         note(format!("{path}.timeout"), why);
     }
-    found
+    findings
 }
 
 #[cfg(test)]

@@ -23,28 +23,28 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
     let is_dns = matches!(resolution, Some("DNS" | "DNS_ROUND_ROBIN"));
     let has_none = items(spec, "endpoints").next().is_none();
     let resolves = is_dns && has_none && spec.get("workloadSelector").is_none();
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for (at, host) in items(spec, "hosts") {
         let host = host.as_str().unwrap_or_default();
         if let Some(why) = unserved_host(host, resolves) {
-            found.push(Finding::warning(format!("spec.hosts[{at}]"), why));
+            findings.push(Finding::warning(format!("spec.hosts[{at}]"), why));
         }
     }
     if items(spec, "ports").next().is_none() {
         let why = "is not served: there is no port";
-        found.push(Finding::warning("spec.ports", why));
+        findings.push(Finding::warning("spec.ports", why));
     }
     for (at, _) in items(spec, "ports").filter(|(_, port)| is_udp(port)) {
         let path = format!("spec.ports[{at}].protocol");
         let why = "is not served: proxies carry no UDP, so that the port is left out";
-        found.push(Finding::warning(path, why));
+        findings.push(Finding::warning(path, why));
     }
     if is_dynamic {
         let how =
             "is served as NONE: connections go to the address that the application has looked up";
-        found.push(Finding::warning("spec.resolution", how));
+        findings.push(Finding::warning("spec.resolution", how));
     }
-    found
+    findings
 }
 
 #[cfg(test)]

@@ -72,11 +72,11 @@ pub fn egress_socket(bind: &str) -> Result<&str, String> {
 }
 
 /// Notes on the limits of inbound connections.
-fn of_pool(path: &str, pool: Option<&Json>, found: &mut Vec<Finding>) {
+fn of_pool(path: &str, pool: Option<&Json>, findings: &mut Vec<Finding>) {
     let upgrade = pool.and_then(|pool| pool.pointer("/http/h2UpgradePolicy"));
     if upgrade.is_some_and(|upgrade| *upgrade != "DEFAULT") {
         let why = "has no effect: the protocol of the port decides";
-        found.push(Finding::warning(
+        findings.push(Finding::warning(
             format!("{path}.http.h2UpgradePolicy"),
             why,
         ));
@@ -84,7 +84,7 @@ fn of_pool(path: &str, pool: Option<&Json>, found: &mut Vec<Finding>) {
 }
 
 pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for (at, listener) in items(spec, "egress") {
         // A socket has port 0; a listener without a port has addresses.
         let number = listener.get("port").map(|port| port.get("number"));
@@ -94,40 +94,40 @@ pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
         let bind = listener.get("bind").and_then(Json::as_str);
         if let Err(why) = egress_socket(bind.unwrap_or_default()) {
             let why = format!("is not served: {why}");
-            found.push(Finding::warning(format!("spec.egress[{at}].bind"), why));
+            findings.push(Finding::warning(format!("spec.egress[{at}].bind"), why));
         }
     }
     if items(spec, "egress").count() > MAX_EGRESS_LISTENERS {
         let why = format!("is served in part: the first {MAX_EGRESS_LISTENERS} listeners count");
-        found.push(Finding::warning("spec.egress", why));
+        findings.push(Finding::warning("spec.egress", why));
     }
     of_pool(
         "spec.inboundConnectionPool",
         spec.get("inboundConnectionPool"),
-        &mut found,
+        &mut findings,
     );
     for (at, listener) in items(spec, "ingress") {
         if listener.get("port").is_some_and(is_udp) {
             let path = format!("spec.ingress[{at}].port.protocol");
             let why = "is not served: proxies carry no UDP, so that the port is left out";
-            found.push(Finding::warning(path, why));
+            findings.push(Finding::warning(path, why));
         }
         let pool = format!("spec.ingress[{at}].connectionPool");
-        of_pool(&pool, listener.get("connectionPool"), &mut found);
+        of_pool(&pool, listener.get("connectionPool"), &mut findings);
         if let Some(tls) = listener.get("tls") {
             let path = format!("spec.ingress[{at}].tls");
-            gateway::of_tls(&path, tls, "no client is let in there", &mut found);
-            files::notes(&path, tls, &mut found);
+            gateway::of_tls(&path, tls, "no client is let in there", &mut findings);
+            files::notes(&path, tls, &mut findings);
         }
         let endpoint = listener.get("defaultEndpoint").and_then(Json::as_str);
         let endpoint = endpoint.unwrap_or_default();
         if endpoint.starts_with("0.0.0.0:") || endpoint.starts_with("[::]:") {
             let path = format!("spec.ingress[{at}].defaultEndpoint");
             let how = "is served at the loopback address: a listener at the pod's own address alone is not reached";
-            found.push(Finding::warning(path, how));
+            findings.push(Finding::warning(path, how));
         }
     }
-    found
+    findings
 }
 
 #[cfg(test)]

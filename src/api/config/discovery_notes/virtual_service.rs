@@ -14,19 +14,19 @@ pub fn is_server_name(name: &str) -> bool {
 }
 
 pub(in crate::config) fn notes(spec: &Json) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     let mut gateways = items(spec, "gateways").peekable();
     let at_sidecars = gateways.peek().is_none() || gateways.any(|(_, one)| one == "mesh");
-    hosts(spec, at_sidecars, &mut found);
-    server_names(spec, at_sidecars, &mut found);
-    sources_at_gateways(spec, at_sidecars, &mut found);
+    hosts(spec, at_sidecars, &mut findings);
+    server_names(spec, at_sidecars, &mut findings);
+    sources_at_gateways(spec, at_sidecars, &mut findings);
     for (at, route) in items(spec, "http") {
-        http_route(&format!("spec.http[{at}]"), route, &mut found);
+        http_route(&format!("spec.http[{at}]"), route, &mut findings);
     }
-    found
+    findings
 }
 
-fn hosts(spec: &Json, at_sidecars: bool, found: &mut Vec<Finding>) {
+fn hosts(spec: &Json, at_sidecars: bool, findings: &mut Vec<Finding>) {
     let is_empty = |field: &str| items(spec, field).next().is_none();
     for (at, host) in items(spec, "hosts") {
         let host = host.as_str().unwrap_or_default();
@@ -36,17 +36,17 @@ fn hosts(spec: &Json, at_sidecars: bool, found: &mut Vec<Finding>) {
         let has_connections = !is_empty("tcp") || !is_empty("tls");
         if is_address && at_sidecars && has_connections {
             let how = "is served for requests alone: connections are told by the services that they are to";
-            found.push(Finding::warning(format!("spec.hosts[{at}]"), how));
+            findings.push(Finding::warning(format!("spec.hosts[{at}]"), how));
         }
         if !is_host_pattern(host) && !is_served && !is_address {
             let how =
                 "is served for hosts that no service has: a wildcard of services is \"*.\" alone";
-            found.push(Finding::warning(format!("spec.hosts[{at}]"), how));
+            findings.push(Finding::warning(format!("spec.hosts[{at}]"), how));
         }
     }
 }
 
-fn server_names(spec: &Json, at_sidecars: bool, found: &mut Vec<Finding>) {
+fn server_names(spec: &Json, at_sidecars: bool, findings: &mut Vec<Finding>) {
     for (at, route) in items(spec, "tls") {
         for (of, one) in items(route, "match") {
             for (name_at, name) in items(one, "sniHosts") {
@@ -54,7 +54,7 @@ fn server_names(spec: &Json, at_sidecars: bool, found: &mut Vec<Finding>) {
                 if !is_server_name(name) && (at_sidecars || name != "*") {
                     let path = format!("spec.tls[{at}].match[{of}].sniHosts[{name_at}]");
                     let why = "is not served: a wildcard of server names is \"*.\" alone";
-                    found.push(Finding::warning(path, why));
+                    findings.push(Finding::warning(path, why));
                 }
             }
         }
@@ -62,19 +62,19 @@ fn server_names(spec: &Json, at_sidecars: bool, found: &mut Vec<Finding>) {
 }
 
 /// `at`: the path of the route.
-fn http_route(at: &str, route: &Json, found: &mut Vec<Finding>) {
+fn http_route(at: &str, route: &Json, findings: &mut Vec<Finding>) {
     let path = |field: &str| format!("{at}.{field}");
-    check_single_line(at, route, found);
-    headers::notes(|| at.to_owned(), route, found);
+    check_single_line(at, route, findings);
+    headers::notes(|| at.to_owned(), route, findings);
     for (to, destination) in items(route, "route") {
-        headers::notes(|| path(&format!("route[{to}]")), destination, found);
+        headers::notes(|| path(&format!("route[{to}]")), destination, findings);
     }
     if route
         .get("websocketUpgrade")
         .is_some_and(|asked| *asked == true)
     {
         let why = "has no effect: every connection becomes a websocket that its client asks for";
-        found.push(Finding::warning(path("websocketUpgrade"), why));
+        findings.push(Finding::warning(path("websocketUpgrade"), why));
     }
     let code = route.pointer("/redirect/redirectCode");
     if code
@@ -82,20 +82,20 @@ fn http_route(at: &str, route: &Json, found: &mut Vec<Finding>) {
         .is_some_and(|code| !is_redirect(code))
     {
         let why = "is not served: proxies redirect with 301, 302, 303, 307 and 308 alone";
-        found.push(Finding::warning(path("redirect.redirectCode"), why));
+        findings.push(Finding::warning(path("redirect.redirectCode"), why));
     }
     for fault in ["delay", "abort"] {
-        let written = route.get("fault").and_then(|all| all.get(fault));
-        let has = |name: &str| written.is_some_and(|fault| fault.get(name).is_some());
-        if written.is_some() && !has("percentage") && !has("percent") {
+        let setting = route.get("fault").and_then(|all| all.get(fault));
+        let has = |name: &str| setting.is_some_and(|fault| fault.get(name).is_some());
+        if setting.is_some() && !has("percentage") && !has("percent") {
             let why = "has no effect: it says no percentage of requests";
-            found.push(Finding::warning(path(&format!("fault.{fault}")), why));
+            findings.push(Finding::warning(path(&format!("fault.{fault}")), why));
         }
     }
 }
 
 /// Sources of matches that are for gateways alone.
-fn sources_at_gateways(spec: &Json, at_sidecars: bool, found: &mut Vec<Finding>) {
+fn sources_at_gateways(spec: &Json, at_sidecars: bool, findings: &mut Vec<Finding>) {
     for list in ["http", "tls", "tcp"] {
         for (at, route) in items(spec, list) {
             for (of, one) in items(route, "match") {
@@ -104,7 +104,7 @@ fn sources_at_gateways(spec: &Json, at_sidecars: bool, found: &mut Vec<Finding>)
                     is_http: list == "http",
                     at_sidecars,
                 };
-                sources_of_match(place, one, route, found);
+                sources_of_match(place, one, route, findings);
             }
         }
     }
@@ -124,7 +124,7 @@ fn sources_of_match(
     place: impl Fn() -> String,
     one: &Json,
     route: RouteFacts,
-    found: &mut Vec<Finding>,
+    findings: &mut Vec<Finding>,
 ) {
     let mut own = items(one, "gateways").peekable();
     let names_gateways = own.peek().is_some();
@@ -136,9 +136,9 @@ fn sources_of_match(
         return;
     }
     for name in ["sourceLabels", "sourceNamespace"] {
-        let is_written = one.get(name).is_some_and(|written| {
-            let labels = written.as_object();
-            !written.is_null() && *written != "" && labels.is_none_or(|labels| !labels.is_empty())
+        let is_written = one.get(name).is_some_and(|value| {
+            let labels = value.as_object();
+            !value.is_null() && *value != "" && labels.is_none_or(|labels| !labels.is_empty())
         });
         if is_written {
             // As in Istio: `route.go`, sourceMatchHTTP, and `gateway.go`, l4SingleMatch.
@@ -148,7 +148,7 @@ fn sources_of_match(
                 }
                 false => "has no effect: gateways do not know the workloads of their clients",
             };
-            found.push(Finding::warning(format!("{}.{name}", place()), why));
+            findings.push(Finding::warning(format!("{}.{name}", place()), why));
         }
     }
 }
@@ -170,7 +170,7 @@ fn regexes(one: &Json) -> impl Iterator<Item = &str> {
 }
 
 /// Texts of an `http` entry that make it none where proxies do not take them.
-fn check_single_line(path: &str, http: &Json, found: &mut Vec<Finding>) {
+fn check_single_line(path: &str, http: &Json, findings: &mut Vec<Finding>) {
     for pointer in [
         "/rewrite/uri",
         "/rewrite/authority",
@@ -179,17 +179,17 @@ fn check_single_line(path: &str, http: &Json, found: &mut Vec<Finding>) {
         "/redirect/authority",
         "/redirect/prefixRewrite",
     ] {
-        let written = http.pointer(pointer);
-        if !written.and_then(Json::as_str).is_none_or(is_one_line) {
+        let text_value = http.pointer(pointer);
+        if !text_value.and_then(Json::as_str).is_none_or(is_one_line) {
             let why = "is not served: it is more than one line";
             let field = pointer.replace('/', ".");
-            found.push(Finding::warning(format!("{path}{field}"), why));
+            findings.push(Finding::warning(format!("{path}{field}"), why));
         }
     }
     let pattern = http.pointer("/rewrite/uriRegexRewrite/match");
     if let Some(why) = pattern.and_then(Json::as_str).and_then(unserved_regex) {
         let path = format!("{path}.rewrite.uriRegexRewrite.match");
-        found.push(Finding::warning(path, why));
+        findings.push(Finding::warning(path, why));
     }
     let cors = http.get("corsPolicy");
     for (at, origin) in cors
@@ -199,19 +199,19 @@ fn check_single_line(path: &str, http: &Json, found: &mut Vec<Finding>) {
         let pattern = origin.get("regex").and_then(Json::as_str);
         if let Some(why) = pattern.and_then(unserved_regex) {
             let path = format!("{path}.corsPolicy.allowOrigins[{at}].regex");
-            found.push(Finding::warning(path, why));
+            findings.push(Finding::warning(path, why));
         }
     }
     for (at, one) in items(http, "match") {
         if let Some(why) = regexes(one).find_map(unserved_regex) {
             let path = format!("{path}.match[{at}]");
-            found.push(Finding::warning(path, why));
+            findings.push(Finding::warning(path, why));
         }
         let names = one.get("queryParams").and_then(Json::as_object);
         if names.is_some_and(|names| !names.keys().all(|name| is_parameter(name))) {
             let path = format!("{path}.match[{at}].queryParams");
             let why = "is not served: proxies take names of 1 to 1024 bytes";
-            found.push(Finding::warning(path, why));
+            findings.push(Finding::warning(path, why));
         }
     }
 }

@@ -147,7 +147,7 @@ fn as_yaml(text: &str) -> String {
     while let Some(at) = rest.find(|letter| letter == '\\' || is_only_json(letter)) {
         let (before, after) = rest.split_at(at);
         out.push_str(before);
-        let taken = match after.chars().next() {
+        let length = match after.chars().next() {
             // Between values.
             Some('\t') => {
                 out.push(' ');
@@ -170,7 +170,7 @@ fn as_yaml(text: &str) -> String {
                 }
             }
         };
-        rest = after.get(taken..).unwrap_or_default();
+        rest = after.get(length..).unwrap_or_default();
     }
     out.push_str(rest);
     out

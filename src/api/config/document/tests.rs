@@ -250,7 +250,7 @@ fn many_findings_in_a_wide_map_cost_no_square() {
         findings
             .iter()
             .enumerate()
-            .all(|(at, found)| part.line(&found.path) == at + 1)
+            .all(|(at, finding)| part.line(&finding.path) == at + 1)
     );
 }
 

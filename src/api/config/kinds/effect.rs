@@ -91,33 +91,33 @@ fn notes_of_spec(kind: &'static Kind, spec: &Json) -> Vec<Finding> {
         Effect::Enforced { without, .. } => without,
         Effect::Read => &[],
     };
-    let mut found = kind.notes.map_or_else(Vec::new, |notes| notes(spec));
+    let mut notes = kind.notes.map_or_else(Vec::new, |notes| notes(spec));
     for path in without {
-        unused(path, spec, "spec", &mut found);
+        unused(path, spec, "spec", &mut notes);
     }
-    found
+    notes
 }
 
 /// As [`notes`], with those on the annotations of the object.
 #[must_use]
 pub fn notes_of(object: &Object) -> Vec<Finding> {
-    let mut found = notes_of_spec(object.kind, &object.spec);
+    let mut notes = notes_of_spec(object.kind, &object.spec);
     let dry_run = object.annotations.get(DRY_RUN).map(String::as_str);
-    found.extend(dry_run_note(object.kind, &object.spec, dry_run));
-    found
+    notes.extend(dry_run_note(object.kind, &object.spec, dry_run));
+    notes
 }
 
 /// As [`notes_of`], to be kept with the object: as many as [`limit`] leaves, among them those by which
 /// [`Effect::of_object`] goes.
 #[must_use]
 pub fn limited_notes_of(object: &Object) -> Vec<Finding> {
-    let mut found = notes_of(object);
-    if found.len() > MAX_FINDINGS {
+    let mut notes = notes_of(object);
+    if notes.len() > MAX_FINDINGS {
         // The sort is stable: others stay in order.
-        found.sort_by_key(|note| !decides_effect(note.kind) && note.path != dry_run_path());
+        notes.sort_by_key(|note| !decides_effect(note.kind) && note.path != dry_run_path());
     }
-    limit(&mut found);
-    found
+    limit(&mut notes);
+    notes
 }
 
 /// Returns true for the kinds of notes by which [`Effect::of_object`] goes.
@@ -137,21 +137,21 @@ const fn decides_effect(kind: FindingKind) -> bool {
 
 /// Warns of a policy that an annotation keeps from being enforced, or that is enforced in spite of its annotation.
 #[must_use]
-pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> Option<Finding> {
-    let written = written?.trim();
-    if written.is_empty() {
+pub fn dry_run_note(kind: &'static Kind, spec: &Json, annotation: Option<&str>) -> Option<Finding> {
+    let annotation = annotation?.trim();
+    if annotation.is_empty() {
         return None;
     }
     match kind.dry_run {
         DryRun::Tried => {}
-        DryRun::Ignored if is_dry_run(Some(written)) => {
+        DryRun::Ignored if is_dry_run(Some(annotation)) => {
             let text = format!("has no effect on a {}: it is enforced", kind.kind);
             return Some(Finding::warning(dry_run_path(), text));
         }
         DryRun::Ignored | DryRun::Unread => return None,
     }
     let action = spec.get("action").and_then(Json::as_str);
-    let (kind, message) = match (is_dry_run(Some(written)), action) {
+    let (kind, message) = match (is_dry_run(Some(annotation)), action) {
         (true, None | Some("ALLOW" | "DENY")) => (
             FindingKind::Tried,
             "the policy is tried and not enforced: proxies leave what they would decide in metadata of RBAC under istio_dry_run_, \
@@ -161,7 +161,7 @@ pub fn dry_run_note(kind: &'static Kind, spec: &Json, written: Option<&str>) -> 
             FindingKind::Untried,
             "the policy is neither enforced nor tried: policies that ALLOW or DENY are tried",
         ),
-        (false, _) if matches!(written, "0" | "f" | "F" | "false" | "FALSE" | "False") => {
+        (false, _) if matches!(annotation, "0" | "f" | "F" | "false" | "FALSE" | "False") => {
             return None;
         }
         (false, _) => (
@@ -195,7 +195,7 @@ pub fn without_effect(kind: &Kind) -> String {
 }
 
 /// A field at the end of a path, and in each item of a list on its way.
-fn unused(path: &str, value: &Json, place: &str, found: &mut Vec<Finding>) {
+fn unused(path: &str, value: &Json, place: &str, findings: &mut Vec<Finding>) {
     let (name, rest) = path
         .split_once('.')
         .map_or((path, None), |(name, rest)| (name, Some(rest)));
@@ -205,14 +205,14 @@ fn unused(path: &str, value: &Json, place: &str, found: &mut Vec<Finding>) {
     let place = format!("{place}.{name}");
     match (rest, value) {
         (None, _) => {
-            found.push(Finding::warning(place, "has no effect in this release"));
+            findings.push(Finding::warning(place, "has no effect in this release"));
         }
         (Some(rest), Json::Array(items)) => {
             for (at, item) in items.iter().enumerate() {
-                unused(rest, item, &format!("{place}[{at}]"), found);
+                unused(rest, item, &format!("{place}[{at}]"), findings);
             }
         }
-        (Some(rest), Json::Object(_)) => unused(rest, value, &place, found),
+        (Some(rest), Json::Object(_)) => unused(rest, value, &place, findings),
         (Some(_), _) => {}
     }
 }
@@ -284,11 +284,11 @@ mod tests {
         });
         let object = crate::config::read(&object).0.unwrap();
         assert_eq!(notes_of(&object).len(), 5001);
-        let found = limited_notes_of(&object);
-        let last = found.last().unwrap().message.as_str();
-        assert_eq!((found.len(), last), (101, "… and 4901 more"));
-        assert!(found.capacity() < 200, "{}", found.capacity());
-        assert_eq!(object.kind.effect.of_object(&found), "tried");
+        let findings = limited_notes_of(&object);
+        let last = findings.last().unwrap().message.as_str();
+        assert_eq!((findings.len(), last), (101, "… and 4901 more"));
+        assert!(findings.capacity() < 200, "{}", findings.capacity());
+        assert_eq!(object.kind.effect.of_object(&findings), "tried");
         // The note by which it goes comes last.
         let object = json!({
             "apiVersion": "security.istio.io/v1", "kind": "RequestAuthentication",

@@ -661,10 +661,10 @@ fn is_told(kind: &Kind, way: &Way) -> bool {
     let (object, mut findings) = check_all(&object);
     findings.extend(object.iter().flat_map(notes_of));
     let place = place(way);
-    findings.iter().any(|found| {
-        let rest = found.path.strip_prefix(&place);
+    findings.iter().any(|finding| {
+        let rest = finding.path.strip_prefix(&place);
         let is_its = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
-        is_its && UNUSED.iter().any(|words| found.message.contains(words))
+        is_its && UNUSED.iter().any(|words| finding.message.contains(words))
     })
 }
 

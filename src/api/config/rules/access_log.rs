@@ -23,8 +23,8 @@ pub(crate) fn fault(format: &str) -> Option<String> {
             ));
         };
         if let Some(why) = operator.fault() {
-            let written = from.get(..from.len().saturating_sub(after.len()));
-            return Some(format!("{}: {why}", quoted(written.unwrap_or_default())));
+            let command = from.get(..from.len().saturating_sub(after.len()));
+            return Some(format!("{}: {why}", quoted(command.unwrap_or_default())));
         }
         rest = after;
     }

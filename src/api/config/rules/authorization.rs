@@ -315,8 +315,8 @@ pub(in crate::config) const HTTP_OPERATION: [&str; 6] = [
 /// Returns true if one of a rule's operations has conditions on requests alone, which no TCP connection meets.
 fn has_http_operation(rule: &Cursor<'_>) -> bool {
     rule.get("to").items().any(|to| {
-        let given = to.get("operation").set_fields(&OPERATION);
-        !given.is_empty() && given.iter().all(|name| HTTP_OPERATION.contains(name))
+        let fields = to.get("operation").set_fields(&OPERATION);
+        !fields.is_empty() && fields.iter().all(|name| HTTP_OPERATION.contains(name))
     })
 }
 
@@ -325,18 +325,18 @@ fn only_http(rule: &Cursor<'_>) -> bool {
     let http_source = ["requestPrincipals", "notRequestPrincipals"];
     let mut http = false;
     for from in rule.get("from").items() {
-        let given = from.get("source").set_fields(&SOURCE);
-        if given.iter().any(|name| !http_source.contains(name)) {
+        let fields = from.get("source").set_fields(&SOURCE);
+        if fields.iter().any(|name| !http_source.contains(name)) {
             return false;
         }
-        http |= !given.is_empty();
+        http |= !fields.is_empty();
     }
     for to in rule.get("to").items() {
-        let given = to.get("operation").set_fields(&OPERATION);
-        if given.iter().any(|name| !HTTP_OPERATION.contains(name)) {
+        let fields = to.get("operation").set_fields(&OPERATION);
+        if fields.iter().any(|name| !HTTP_OPERATION.contains(name)) {
             return false;
         }
-        http |= !given.is_empty();
+        http |= !fields.is_empty();
     }
     for when in rule.get("when").items() {
         if !when.get("key").text().starts_with("request.") {

@@ -286,8 +286,8 @@ impl<'a> Cursor<'a> {
 
     /// The names of its fields that are set and not empty; none of those that could not be read.
     pub(super) fn set_fields(&self, names: &[&'static str]) -> Vec<&'static str> {
-        let given = names.iter().filter(|name| self.has(name));
-        given.copied().collect()
+        let set = names.iter().filter(|name| self.has(name));
+        set.copied().collect()
     }
 
     /// Returns true if a field is set and not empty.

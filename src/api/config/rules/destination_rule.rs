@@ -34,14 +34,14 @@ pub(in crate::config) fn check(context: &Context<'_>) {
 
 /// `inherited`: the policy of the rule, whose settings a subset has where it has none.
 fn subsets<'a>(subsets: &Cursor<'a>, inherited: &Cursor<'a>) {
-    let mut known = HashSet::new();
+    let mut names = HashSet::new();
     for subset in subsets.items() {
         if !subset.is_set() {
             subset.fail("must not be null");
             continue;
         }
         let name = subset.get("name");
-        if name.not_empty() && name.check(is::label(name.text())) && !known.insert(name.text()) {
+        if name.not_empty() && name.check(is::label(name.text())) && !names.insert(name.text()) {
             name.fail(format!("duplicate subset {}", quoted(name.text())));
         }
         parts::labels(&subset.get("labels"));
@@ -218,10 +218,10 @@ fn cookie(at: &Cursor<'_>) {
     }
     at.get("name").not_empty();
     parts::duration_bound(&at.get("ttl"));
-    let mut known = HashSet::new();
+    let mut names = HashSet::new();
     for attribute in at.get("attributes").items() {
         let name = attribute.get("name");
-        if name.not_empty() && !known.insert(name.text()) {
+        if name.not_empty() && !names.insert(name.text()) {
             name.fail(format!("duplicate attribute {}", quoted(name.text())));
         }
     }

@@ -57,15 +57,15 @@ impl<'a> Hosts<'a> {
 
     /// Returns a known host that this one covers by its wildcard, or that covers this one.
     pub(super) fn overlapping(&self, host: &str) -> Option<&'a str> {
-        if let Some(found) = self.covering(host) {
-            return Some(found);
+        if let Some(covering) = self.covering(host) {
+            return Some(covering);
         }
         let plain = canonical_host(host);
         let start: String = plain.strip_prefix('*')?.chars().rev().collect();
         // The star stands for something: `*a` is not `a`.
         let longer = (Bound::Excluded(start.as_str()), Bound::Unbounded);
-        let (name, found) = self.backwards.range::<str, _>(longer).next()?;
-        name.starts_with(&start).then_some(*found)
+        let (name, covering) = self.backwards.range::<str, _>(longer).next()?;
+        name.starts_with(&start).then_some(*covering)
     }
 }
 

@@ -131,8 +131,8 @@ pub(super) fn retries(at: &Cursor<'_>) {
     for condition in on.text().split(',').map(str::trim) {
         let digits = condition.bytes().all(|letter| letter.is_ascii_digit());
         let status = condition.parse::<u16>().ok().filter(|_| digits);
-        let known = status.is_some_and(|status| (100..=599).contains(&status));
-        if !known && !RETRY_ON.contains(&condition) {
+        let is_status = status.is_some_and(|status| (100..=599).contains(&status));
+        if !is_status && !RETRY_ON.contains(&condition) {
             on.fail(format!("{} is not a retry condition", quoted(condition)));
         }
     }

@@ -31,8 +31,8 @@ pub(super) fn check(at: &Cursor<'_>) {
     for one in distribute.items() {
         let to = one.get("to");
         let entries = to.sorted_entries();
-        let named: Vec<_> = entries.iter().map(|(name, at)| (*name, at)).collect();
-        localities(&named, false);
+        let shares: Vec<_> = entries.iter().map(|(name, at)| (*name, at)).collect();
+        localities(&shares, false);
         let mut sum = 0i64;
         for (_, weight) in &entries {
             weight.check(is::within(weight.number(), 1, 100));

@@ -184,12 +184,12 @@ fn keepalive(at: &Cursor<'_>) {
         let Some(nanos) = at.nanos() else {
             continue;
         };
-        let given = is::seconds(nanos);
+        let text = is::seconds(nanos);
         if nanos % SECOND != 0 {
-            at.fail(format!("duration {given} is not a whole number of seconds"));
+            at.fail(format!("duration {text} is not a whole number of seconds"));
         } else if !KEEPALIVE_SECONDS.contains(&(nanos / SECOND)) {
             let (min, max) = (KEEPALIVE_SECONDS.start(), KEEPALIVE_SECONDS.end());
-            at.fail(format!("duration {given} is not in {min}s..{max}s"));
+            at.fail(format!("duration {text} is not in {min}s..{max}s"));
         }
     }
     let probes = at.get("probes");
@@ -327,8 +327,8 @@ fn pintle(at: &Cursor<'_>) {
 
 fn check_whole_seconds(at: &Cursor<'_>) {
     if let Some(nanos) = at.nanos().filter(|nanos| nanos % SECOND != 0) {
-        let given = is::seconds(nanos);
-        at.fail(format!("duration {given} is not a whole number of seconds"));
+        let text = is::seconds(nanos);
+        at.fail(format!("duration {text} is not a whole number of seconds"));
     }
 }
 
@@ -366,8 +366,8 @@ fn drain(at: &Cursor<'_>, written: &Cursor<'_>, by: MeshConfigUse) {
 
 fn at_most(at: &Cursor<'_>, max: i128, named: &str) {
     if let Some(nanos) = at.nanos().filter(|nanos| *nanos > max) {
-        let given = is::seconds(nanos);
-        at.fail(format!("duration {given} is more than {named}"));
+        let text = is::seconds(nanos);
+        at.fail(format!("duration {text} is more than {named}"));
     }
 }
 

@@ -135,7 +135,7 @@ pub(super) enum ExportToNone {
 
 /// EXPORT.
 pub(super) fn export_to(at: &Cursor<'_>, namespace: &str, to_none: ExportToNone) {
-    let mut known = HashSet::new();
+    let mut namespaces = HashSet::new();
     for item in at.items() {
         let entry = item.text();
         let alone = entry == "*" || to_none == ExportToNone::Allowed && entry == "~";
@@ -146,8 +146,8 @@ pub(super) fn export_to(at: &Cursor<'_>, namespace: &str, to_none: ExportToNone)
             ));
             continue;
         }
-        let meant = if entry == "." { namespace } else { entry };
-        if !known.insert(meant) {
+        let namespace_name = if entry == "." { namespace } else { entry };
+        if !namespaces.insert(namespace_name) {
             item.fail("duplicate");
         }
         if alone && at.list().len() > 1 {
@@ -254,8 +254,8 @@ pub(super) fn served_host(host: &str, addresses: Addresses) -> super::cursor::Vi
 
 /// TARGETS: of `spec`, for kinds that have them.
 pub(super) fn targets(spec: &Cursor<'_>) {
-    let given = spec.set_fields(&["selector", "targetRef", "targetRefs"]);
-    if given.len() > 1 {
+    let fields = spec.set_fields(&["selector", "targetRef", "targetRefs"]);
+    if fields.len() > 1 {
         spec.fail("only one of selector, targetRef, targetRefs");
     }
     let one = spec.get("targetRef");

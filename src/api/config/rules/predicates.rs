@@ -163,8 +163,8 @@ pub(super) fn duration(nanos: i128) -> Violation {
 pub(super) fn not_too_long(nanos: i128) -> Violation {
     const SECOND: i128 = 1_000_000_000;
     wrong(nanos <= i128::from(MAX_ENVOY_SECONDS) * SECOND, || {
-        let given = seconds(nanos);
-        format!("duration {given} is more than {MAX_ENVOY_SECONDS}s")
+        let text = seconds(nanos);
+        format!("duration {text} is more than {MAX_ENVOY_SECONDS}s")
     })
 }
 

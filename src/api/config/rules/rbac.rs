@@ -71,9 +71,9 @@ fn subject(subject: &Cursor<'_>) {
         "ips",
         "notIps",
     ];
-    let given = subject.set_fields(&all);
+    let fields = subject.set_fields(&all);
     let properties = subject.get("properties");
-    let only_properties = given.iter().all(|name| *name == "properties");
+    let only_properties = fields.iter().all(|name| *name == "properties");
     if only_properties && properties.is_empty() && !subject.any_broken(&all) {
         subject.fail("must not be empty");
     }

@@ -55,8 +55,9 @@ fn jwt(rule: &Cursor<'_>) {
     }
     for one in rule.get("outputClaimToHeaders").items() {
         let header = one.get("header");
-        let known = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'-' | b'_');
-        if header.is_empty() || !header.text().bytes().all(known) {
+        let is_letter =
+            |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'-' | b'_');
+        if header.is_empty() || !header.text().bytes().all(is_letter) {
             header.fail(format!("{} is not a header name", quoted(header.text())));
         }
         one.get("claim").not_empty();

@@ -66,19 +66,19 @@ fn check_port_names(port: &Cursor<'_>) {
     }
 }
 
-fn unique(number: &Cursor<'_>, known: &mut HashSet<i64>) {
-    if number.check(is::port(number.number())) && !known.insert(number.number()) {
+fn unique(number: &Cursor<'_>, numbers: &mut HashSet<i64>) {
+    if number.check(is::port(number.number())) && !numbers.insert(number.number()) {
         number.fail(format!("duplicate port {}", number.number()));
     }
 }
 
 fn ingress(listeners: &Cursor<'_>) {
-    let mut known = HashSet::new();
+    let mut numbers = HashSet::new();
     for listener in listeners.items() {
         let port = listener.get("port");
         if port.required() {
             check_port_names(&port);
-            unique(&port.get("number"), &mut known);
+            unique(&port.get("number"), &mut numbers);
         }
         listener.get("bind").check_text(is::ip);
         let endpoint = listener.get("defaultEndpoint");
@@ -168,10 +168,10 @@ fn egress(listeners: &Cursor<'_>, own: &str) {
     }
 }
 
-fn socket<'a>(listener: &Cursor<'a>, bind: &Cursor<'a>, known: &mut HashSet<&'a str>) {
+fn socket<'a>(listener: &Cursor<'a>, bind: &Cursor<'a>, sockets: &mut HashSet<&'a str>) {
     if !parts::unix_bind(bind) {
         bind.fail("port 0 needs unix://PATH");
-    } else if !known.insert(bind.text()) {
+    } else if !sockets.insert(bind.text()) {
         bind.fail(format!("duplicate socket {}", quoted(bind.text())));
     }
     let capture = listener.get("captureMode");
@@ -182,14 +182,14 @@ fn socket<'a>(listener: &Cursor<'a>, bind: &Cursor<'a>, known: &mut HashSet<&'a 
 
 /// Hosts of one listener; another listener may have the same. `own`: the namespace that `.` means.
 fn egress_hosts(hosts: &Cursor<'_>, own: &str) {
-    let mut known: HashMap<&str, Hosts<'_>> = HashMap::new();
-    let mut written: HashMap<(&str, &str), &str> = HashMap::new();
+    let mut hosts_by_namespace: HashMap<&str, Hosts<'_>> = HashMap::new();
+    let mut first_hosts: HashMap<(&str, &str), &str> = HashMap::new();
     let mut good = Vec::new();
     for at in hosts.items() {
         if let Some((namespace, host)) = egress_host(&at) {
             let namespace = if namespace == "." { own } else { namespace };
-            known.entry(namespace).or_default().add(host);
-            written
+            hosts_by_namespace.entry(namespace).or_default().add(host);
+            first_hosts
                 .entry((namespace, host))
                 .or_insert_with(|| at.text());
             good.push((at, namespace, host));
@@ -198,14 +198,16 @@ fn egress_hosts(hosts: &Cursor<'_>, own: &str) {
     // All hosts are known by now: a wider host may stand behind a host that it covers.
     let mut earlier = HashMap::new();
     for (at, namespace, host) in good {
-        let own = known.get(namespace).and_then(|own| own.wider(host));
-        let own = own.and_then(|other| written.get(&(namespace, other)).copied());
+        let own = hosts_by_namespace
+            .get(namespace)
+            .and_then(|own| own.wider(host));
+        let own = own.and_then(|other| first_hosts.get(&(namespace, other)).copied());
         // A host of `~NAMESPACE` is excluded from all, so that the hosts of `*` do not make it redundant.
-        let all = known
+        let all = hosts_by_namespace
             .get("*")
             .filter(|_| namespace != "*" && !namespace.starts_with('~'));
         let all = all.and_then(|all| all.covering(host));
-        let all = all.and_then(|other| written.get(&("*", other)).copied());
+        let all = all.and_then(|other| first_hosts.get(&("*", other)).copied());
         let same = match earlier.entry((namespace, canonical_host(host))) {
             Entry::Occupied(earlier) => Some(*earlier.get()),
             Entry::Vacant(first) => {
@@ -220,9 +222,9 @@ fn egress_hosts(hosts: &Cursor<'_>, own: &str) {
 }
 
 /// A namespace, any, the own, or none; with `~` before it, one whose hosts are taken out.
-fn is_egress_namespace(written: &str) -> bool {
-    let name = written.strip_prefix('~').unwrap_or(written);
-    matches!(written, "*" | "." | "~") || is::is_label(name)
+fn is_egress_namespace(text: &str) -> bool {
+    let name = text.strip_prefix('~').unwrap_or(text);
+    matches!(text, "*" | "." | "~") || is::is_label(name)
 }
 
 /// `NS/HOST`.

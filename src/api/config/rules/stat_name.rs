@@ -28,9 +28,9 @@ pub(super) fn check(at: &Cursor<'_>) {
     for part in inner.iter().filter(|part| is_name(part)) {
         let pattern = format!("%{part}%");
         if !PATTERNS.contains(&&*pattern) {
-            let known = PATTERNS.join(", ");
+            let patterns = PATTERNS.join(", ");
             at.warn(format!(
-                "{} is not replaced: gudgeon knows {known}",
+                "{} is not replaced: gudgeon knows {patterns}",
                 quoted(&pattern)
             ));
         }

@@ -31,14 +31,14 @@ impl Encoder {
             Some(Json::Object(fields)) => Some(fields),
             Some(_) => return None,
         };
-        let written = url.rsplit('/').next().unwrap_or(url);
+        let type_name = url.rsplit('/').next().unwrap_or(url);
         let configures = ["typed_config", "typedConfig"];
         let configures = configures.iter().any(|field| self.path.ends_with(field));
-        let is_meant = match self.resolved(written) {
+        let is_meant = match self.resolved(type_name) {
             Some(name) => !TYPED_STRUCTS.contains(&name) && !name.starts_with("google.protobuf."),
             None => configures,
         };
-        is_meant.then_some((written, fields))
+        is_meant.then_some((type_name, fields))
     }
 
     /// Packs the fields of a [typed struct](TYPED_STRUCTS) as the message whose type it names.

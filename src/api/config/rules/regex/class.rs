@@ -35,11 +35,11 @@ pub(super) fn read(text: &str, max: u32, names_end: Option<usize>) -> Result<&st
 
 /// The text behind a class within the class, where one stands.
 fn class(text: &str, names_end: Option<usize>) -> Result<Option<&str>, Fault> {
-    let named = text
+    let posix_class = text
         .strip_prefix("[:")
         .filter(|name| names_end.is_some_and(|end| end <= name.len()))
         .and_then(|name| name.split_once(":]"));
-    let Some((name, after)) = named else {
+    let Some((name, after)) = posix_class else {
         return escape::class(text);
     };
     match NAMES.contains(&name.strip_prefix('^').unwrap_or(name)) {

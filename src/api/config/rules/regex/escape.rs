@@ -20,7 +20,7 @@ pub(super) fn class(text: &str) -> Result<Option<&str>, Fault> {
 
 fn unicode(text: &str) -> Result<&str, Fault> {
     let (name, after) = match text.strip_prefix('{') {
-        Some(named) => named.split_once('}').ok_or("unclosed class of Unicode")?,
+        Some(braced) => braced.split_once('}').ok_or("unclosed class of Unicode")?,
         None => text.split_at(text.chars().next().map_or(0, char::len_utf8)),
     };
     match is_class(name) {

@@ -180,9 +180,9 @@ fn opening(text: &str, max: u32) -> Result<(bool, &str), Fault> {
     {
         return Err("look-around, including look-ahead and look-behind, is not supported");
     }
-    let named = text.strip_prefix("P<").or_else(|| text.strip_prefix('<'));
-    if let Some(named) = named {
-        let (name, after) = named.split_once('>').ok_or("unclosed name of a group")?;
+    let group = text.strip_prefix("P<").or_else(|| text.strip_prefix('<'));
+    if let Some(group) = group {
+        let (name, after) = group.split_once('>').ok_or("unclosed name of a group")?;
         return match is_name(name, max) {
             true => Ok((true, after)),
             false => Err("a name of a group has only letters, digits and _"),
@@ -194,12 +194,12 @@ fn opening(text: &str, max: u32) -> Result<(bool, &str), Fault> {
 /// Returns true for a valid name of a group. RE2 goes by tables of Unicode; here any letter that is not ASCII is taken where all
 /// of Unicode is.
 fn is_name(name: &str, max: u32) -> bool {
-    let known = |letter: char| {
+    let is_letter = |letter: char| {
         letter.is_ascii_alphanumeric()
             || letter == '_'
             || !letter.is_ascii() && (max > MAX_BYTE || letter.is_alphabetic())
     };
-    !name.is_empty() && name.chars().all(known)
+    !name.is_empty() && name.chars().all(is_letter)
 }
 
 /// `i m s U`, those that are switched off behind a `-`, in any number and order.

@@ -22,9 +22,9 @@ fn finding_texts(kind: &str, name: &str, spec: &str) -> Vec<String> {
     let part = &document.parts()[0];
     let value = part.value();
     let (_, findings) = check(&value);
-    for found in &findings {
-        let leads = properties::leads_to_a_place(part, &found.path);
-        assert!(leads, "{kind} {spec}: {found}");
+    for finding in &findings {
+        let leads = properties::leads_to_a_place(part, &finding.path);
+        assert!(leads, "{kind} {spec}: {finding}");
     }
     let same: BTreeSet<_> = findings.iter().map(ToString::to_string).collect();
     let (_, turned) = check(&properties::turned(&value));
@@ -32,9 +32,9 @@ fn finding_texts(kind: &str, name: &str, spec: &str) -> Vec<String> {
     assert_eq!(turned, same, "{kind} {spec}: keys backwards");
     findings
         .into_iter()
-        .map(|found| {
-            let warning = if found.is_error() { "" } else { "warning: " };
-            format!("{warning}{}: {}", found.path, found.message)
+        .map(|finding| {
+            let warning = if finding.is_error() { "" } else { "warning: " };
+            format!("{warning}{}: {}", finding.path, finding.message)
         })
         .collect()
 }

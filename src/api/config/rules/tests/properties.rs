@@ -222,7 +222,9 @@ pub(super) fn turned(value: &Value) -> Value {
 
 fn sorted(kind: &Kind, spec: &Value) -> Vec<(String, String)> {
     let findings = kind.check_rules("ns", "x", spec).into_iter();
-    let mut sorted: Vec<_> = findings.map(|found| (found.path, found.message)).collect();
+    let mut sorted: Vec<_> = findings
+        .map(|finding| (finding.path, finding.message))
+        .collect();
     sorted.sort();
     sorted
 }
@@ -236,8 +238,8 @@ proptest! {
         let part = Part::new(&node);
         for kind in KINDS {
             let findings = kind.check_rules("ns", "x", &spec);
-            for found in &findings {
-                prop_assert!(leads_to_a_place(&part, &found.path), "{} {found:?}", kind.kind);
+            for finding in &findings {
+                prop_assert!(leads_to_a_place(&part, &finding.path), "{} {finding:?}", kind.kind);
             }
             let mut ordered = findings.clone();
             part.sort(&mut ordered);
