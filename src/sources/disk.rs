@@ -232,13 +232,13 @@ impl Disk {
         self.forget_unread(Instant::now());
         let traces = self.hanging.iter();
         let mut changed = Vec::new();
-        let known: Vec<_> = traces
+        let retries: Vec<_> = traces
             .map(|(path, hanging)| {
                 let is_due = hanging.since.elapsed() > hanging.again;
                 (path.clone(), hanging.trace.steps(), is_due, hanging.again)
             })
             .collect();
-        for (path, steps, is_due, again) in known {
+        for (path, steps, is_due, again) in retries {
             // Without a trace, or if the look itself fails, nothing shows that the path leads elsewhere.
             let is_same = steps.is_empty()
                 || !matches!(
@@ -280,8 +280,8 @@ impl Disk {
 
     /// Returns true if a recent read of the path took too long.
     fn is_slow(&self, path: &Path) -> bool {
-        let known = self.slow.get(path);
-        known.is_some_and(|(until, _)| Instant::now() < *until)
+        let slow = self.slow.get(path);
+        slow.is_some_and(|(until, _)| Instant::now() < *until)
     }
 
     /// Remembers a path whose call took too long, and forgets a path that was read to its end.

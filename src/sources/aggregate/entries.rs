@@ -135,9 +135,9 @@ impl Entries {
         old: &Contribution,
         new: &Contribution,
     ) -> BTreeSet<ObjectKey> {
-        let mut found = BTreeSet::new();
+        let mut keys = BTreeSet::new();
         if self.selecting.is_empty() {
-            return found;
+            return keys;
         }
         // A workload that this source hides, or no longer hides, may have other labels.
         let all = || {
@@ -146,7 +146,7 @@ impl Entries {
         };
         for key in differ_all(&old.workloads, &new.workloads) {
             for pod in all().filter_map(|one| one.workloads.get(&key)) {
-                self.select(&key.namespace, &pod.labels, &mut found);
+                self.select(&key.namespace, &pod.labels, &mut keys);
             }
         }
         let was = &old.configuration.workload_entries;
@@ -154,17 +154,17 @@ impl Entries {
         for key in differ_all(was, is) {
             for place in all().filter_map(|one| one.configuration.workload_entries.get(&key)) {
                 let labels = service_entry::labels(&place.spec.labels);
-                self.select(&key.0, &labels, &mut found);
+                self.select(&key.0, &labels, &mut keys);
             }
         }
-        found
+        keys
     }
 
-    fn select(&self, namespace: &str, labels: &Labels, found: &mut BTreeSet<ObjectKey>) {
+    fn select(&self, namespace: &str, labels: &Labels, keys: &mut BTreeSet<ObjectKey>) {
         for key in self.selecting.get(namespace).into_iter().flatten() {
             let wanted = self.used.get(key).and_then(|used| used.selector.as_ref());
             if wanted.is_some_and(|wanted| selects(wanted, labels)) {
-                found.insert(key.clone());
+                keys.insert(key.clone());
             }
         }
     }

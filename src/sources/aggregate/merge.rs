@@ -146,7 +146,7 @@ fn candidate<'a>(
     class: usize,
     source: &'a SourceId,
     service: &'a Arc<Service>,
-    made: Option<&'a UsedEntry>,
+    used_entry: Option<&'a UsedEntry>,
 ) -> ServiceCandidate<'a> {
     ServiceCandidate {
         rank: Rank {
@@ -154,11 +154,11 @@ fn candidate<'a>(
             remote: source.cluster != settings.cluster,
             cluster: &source.cluster,
             source: source.registry,
-            entry: made.map(|used| (used.entry.created, &used.key)),
+            entry: used_entry.map(|used| (used.entry.created, &used.key)),
         },
         service,
         source,
-        made,
+        made: used_entry,
     }
 }
 

@@ -76,8 +76,8 @@ impl Registries {
 
     /// Sets the reports of a service.
     pub(super) fn leave_out(&mut self, key: &ServiceKey, reports: Vec<Report>) {
-        let known = self.left_out.get(key);
-        if known.map_or(&[][..], Vec::as_slice) == reports.as_slice() {
+        let earlier = self.left_out.get(key);
+        if earlier.map_or(&[][..], Vec::as_slice) == reports.as_slice() {
             return;
         }
         self.logged.is_due = true;

@@ -46,11 +46,11 @@ impl<'a> WorkloadSelection<'a> {
         namespace: &Arc<str>,
         selector: &Labels,
     ) -> Rc<[Backend<'a>]> {
-        if let Some((of, by, found)) = &self.last
+        if let Some((of, by, backends)) = &self.last
             && of == namespace
             && by == selector
         {
-            return Rc::clone(found);
+            return Rc::clone(backends);
         }
         let entries = self.workload_entries(namespace).iter();
         let entries = entries.filter(|(_, entry)| {
@@ -59,22 +59,22 @@ impl<'a> WorkloadSelection<'a> {
             wanted.all(|(name, value)| labels.get(&**name).is_some_and(|is| **is == **value))
         });
         let entries = entries.map(|(source, entry)| Backend::Entry(source, entry));
-        let mut found: Vec<_> = entries.collect();
+        let mut backends: Vec<_> = entries.collect();
         let pods = pods(self.sources, self.world, namespace);
         let pods = pods.filter(|pod| selects(selector, &pod.labels));
-        found.extend(pods.map(Backend::Pod));
-        let found: Rc<[_]> = found.into();
-        self.last = Some((namespace.clone(), selector.clone(), Rc::clone(&found)));
-        found
+        backends.extend(pods.map(Backend::Pod));
+        let backends: Rc<[_]> = backends.into();
+        self.last = Some((namespace.clone(), selector.clone(), Rc::clone(&backends)));
+        backends
     }
 
     fn workload_entries(&mut self, namespace: &Arc<str>) -> &WorkloadEntries<'a> {
-        let known = self.namespace.take().filter(|(of, _)| of == namespace);
-        let known = known.unwrap_or_else(|| {
+        let in_namespace = self.namespace.take().filter(|(of, _)| of == namespace);
+        let in_namespace = in_namespace.unwrap_or_else(|| {
             let entries = workload_entries(self.settings, self.sources, namespace);
             (namespace.clone(), entries)
         });
-        &self.namespace.insert(known).1
+        &self.namespace.insert(in_namespace).1
     }
 }
 

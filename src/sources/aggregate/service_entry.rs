@@ -191,28 +191,28 @@ pub(super) fn shards<'a>(
         .iter()
         .filter(|port| Protocol::of_service_entry(&port.protocol).is_some())
         .collect();
-    let mut found: BTreeMap<ClusterId, Vec<Endpoint>> = BTreeMap::new();
+    let mut shards: BTreeMap<ClusterId, Vec<Endpoint>> = BTreeMap::new();
     let identity = |account: &str| identity(trust_domain, &entry.namespace, account);
     for place in &entry.spec.endpoints {
-        let shard = found.entry(cluster.clone()).or_default();
+        let shard = shards.entry(cluster.clone()).or_default();
         let account = identity(&place.service_account);
         add(shard, &ports, place, account.as_ref(), None);
     }
     for backend in selected {
         match backend {
             Backend::Entry(source, place) => {
-                let shard = found.entry(source.cluster.clone()).or_default();
+                let shard = shards.entry(source.cluster.clone()).or_default();
                 let account = identity(&place.spec.service_account);
                 let name = Some(&place.name);
                 add(shard, &ports, &place.spec, account.as_ref(), name);
             }
             Backend::Pod(pod) => {
-                let shard = found.entry(pod.key.cluster.clone()).or_default();
+                let shard = shards.entry(pod.key.cluster.clone()).or_default();
                 add_pod(shard, &ports, pod);
             }
         }
     }
-    found
+    shards
         .into_iter()
         .map(|(cluster, mut shard)| {
             shard.sort_unstable();

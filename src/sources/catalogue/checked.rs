@@ -137,7 +137,7 @@ fn check_configuration(
     }
     let is_placed = row.is_some_and(|row| row.cluster) || namespace(value).is_some();
     // The rules may have refused the namespace already: one finding is enough.
-    if !(is_placed || findings.iter().any(|found| found.path == NAMESPACE)) {
+    if !(is_placed || findings.iter().any(|finding| finding.path == NAMESPACE)) {
         findings.push(unplaced());
     }
     if findings.len() > 1 {
@@ -170,12 +170,12 @@ fn check_core(
     value: &Json,
     part: Option<&Part<'_>>,
 ) -> CheckedObject<CheckedContent> {
-    let found = match part {
+    let core_name = match part {
         Some(_) => kind.name_of(value),
         None => kind.server_name(value),
     };
     let mut findings = Vec::new();
-    let name = match found {
+    let name = match core_name {
         Ok(CoreName {
             namespace: "",
             name,
@@ -208,7 +208,7 @@ fn unplaced() -> Finding {
 
 fn required(findings: &mut Vec<Finding>) {
     const PATH: &str = "metadata.name";
-    if !findings.iter().any(|found| found.path == PATH) {
+    if !findings.iter().any(|finding| finding.path == PATH) {
         findings.push(Finding::error(PATH, "is required"));
     }
 }

@@ -181,8 +181,8 @@ impl CoreKind {
     ///
     /// An API server would refuse the name or the namespace.
     pub(crate) fn name_of(self, object: &Json) -> Result<CoreName<'_>, Finding> {
-        let found = self.server_name(object)?;
-        let name = found.name;
+        let core_name = self.server_name(object)?;
+        let name = core_name.name;
         let (is_taken, wanted) = match self {
             Self::Service => (
                 names::is_rfc_1035_label(name),
@@ -201,7 +201,7 @@ impl CoreKind {
             let cause = format!("want {wanted}, got {name:?}");
             return Err(Finding::error(NAME, cause));
         }
-        Ok(found)
+        Ok(core_name)
     }
 
     /// Returns the name of an object of an API server, which has checked the names of the kind.
@@ -266,12 +266,12 @@ impl CoreKind {
         }
         trimmed.insert("metadata".to_owned(), Json::Object(metadata));
         for (field, parts) in row.fields {
-            let written = value.get(*field);
-            match written {
+            let field_value = value.get(*field);
+            match field_value {
                 Some(Json::Object(_)) if !parts.is_empty() => {
                     let mut part = Map::new();
                     for name in *parts {
-                        copy(written.unwrap_or(&Json::Null), name, &mut part);
+                        copy(field_value.unwrap_or(&Json::Null), name, &mut part);
                     }
                     trimmed.insert((*field).to_owned(), Json::Object(part));
                 }

@@ -299,8 +299,8 @@ impl<C: Content> Catalogue<C> {
         &'a self,
         places: &'a Locations<C::Location>,
     ) -> impl Iterator<Item = (&'a CatalogueLocation<C::Location>, &'a Candidate<C>)> {
-        let known = places.iter();
-        known.filter_map(|key| Some((key, self.candidate(key)?)))
+        let places = places.iter();
+        places.filter_map(|key| Some((key, self.candidate(key)?)))
     }
 
     /// Returns the place at which the version before stays: a refused object keeps the version that was served from its place, or

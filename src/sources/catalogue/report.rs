@@ -43,8 +43,8 @@ impl Refused {
     /// The kind and the name under which it is shown: an object without a name by its file.
     #[must_use]
     pub fn kind_and_name(&self) -> (&str, Cow<'_, str>) {
-        if let Some(written) = &self.written {
-            return (&written.kind, written.full_name());
+        if let Some(config_object) = &self.written {
+            return (&config_object.kind, config_object.full_name());
         }
         if self.id.is_whole() {
             return (self.id.kind(), Cow::Borrowed(&self.id.name));
@@ -60,8 +60,8 @@ impl Refused {
     /// The object as pages show it, with its errors; `None` for one of Kubernetes' own kinds, which is no configuration.
     #[must_use]
     pub fn as_written(&self) -> Option<ConfigObject> {
-        if let Some(written) = &self.written {
-            return Some((**written).clone());
+        if let Some(object) = &self.written {
+            return Some((**object).clone());
         }
         let (kind, full) = self.kind_and_name();
         let api_version = match any_kind_of(self.id.collection) {
@@ -174,8 +174,8 @@ impl ConfigReport {
     /// object that has the same fault is no news.
     #[must_use]
     pub fn new_lines(&self, before: &Self) -> (Vec<String>, usize) {
-        let known: BTreeSet<String> = before.lines().map(|(fault, _)| fault).collect();
-        let new = self.lines().filter(|(fault, _)| !known.contains(fault));
+        let faults: BTreeSet<String> = before.lines().map(|(fault, _)| fault).collect();
+        let new = self.lines().filter(|(fault, _)| !faults.contains(fault));
         let mut new: Vec<_> = new.map(|(_, line)| line).collect();
         let more = new.len().saturating_sub(MAX_LINES);
         new.truncate(MAX_LINES);

@@ -106,7 +106,7 @@ impl<V: StoredForm> SourceCatalogue<V> {
         let mut room_for_warnings = MAX_EXPLAINED.saturating_sub(self.warned);
         let file = self.origin(place, "");
         let candidates = entries.into_iter().map(|entry| {
-            let kept = KeptFindings {
+            let kept_findings = KeptFindings {
                 errors: room > 0,
                 warnings: room_for_warnings > 0,
             };
@@ -117,7 +117,7 @@ impl<V: StoredForm> SourceCatalogue<V> {
                 true => file.at(entry.line),
                 false => self.origin(place, &entry.version),
             };
-            entry.candidate(origin, kept)
+            entry.candidate(origin, kept_findings)
         });
         let candidates: Vec<_> = candidates.collect();
         self.explained = self.explained.saturating_add(explained(&candidates));

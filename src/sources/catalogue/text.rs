@@ -29,7 +29,7 @@ pub(crate) struct TextObject<'a> {
 impl TextObject<'_> {
     /// The line of the first error, or else the line at which the object begins.
     pub(crate) fn line(&self, findings: &[Finding]) -> usize {
-        let first = findings.iter().find(|found| found.is_error());
+        let first = findings.iter().find(|finding| finding.is_error());
         first.map_or_else(|| self.part.begin(), |first| self.part.line(&first.path))
     }
 }

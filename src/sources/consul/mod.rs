@@ -243,8 +243,8 @@ impl CatalogState {
 
     /// Logs the new warnings.
     fn warn(&mut self, of: Option<Arc<str>>, warnings: Vec<String>) {
-        let known = self.warnings.remove(&of).unwrap_or_default();
-        for warning in warnings.iter().filter(|warning| !known.contains(warning)) {
+        let earlier = self.warnings.remove(&of).unwrap_or_default();
+        for warning in warnings.iter().filter(|warning| !earlier.contains(warning)) {
             tracing::warn!("Consul: {warning}");
         }
         if !warnings.is_empty() {

@@ -41,12 +41,12 @@ impl From<RawSecret> for SecretData {
             raw.data.unwrap_or_default(),
             raw.string_data.unwrap_or_default(),
         );
-        let found = Credential::of_data(|name| {
+        let credential = Credential::of_data(|name| {
             // `stringData` overrides `data`, as an API server merges them.
             let text = text.get(name).map(|text| text.as_bytes());
             text.or_else(|| data.get(name).map(|bytes| bytes.0.as_slice()))
         });
-        Self(found.map(Arc::new))
+        Self(credential.map(Arc::new))
     }
 }
 

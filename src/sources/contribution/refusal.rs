@@ -28,7 +28,7 @@ impl Refusal {
     /// Bytes that the findings take.
     pub(crate) fn size(&self) -> usize {
         let findings = self.findings.iter();
-        bytes(findings.flat_map(|found| [found.path.as_str(), &found.message]))
+        bytes(findings.flat_map(|finding| [finding.path.as_str(), &finding.message]))
     }
 }
 

@@ -110,9 +110,9 @@ impl KnownFiles {
 
     /// Makes the next scan read every file, and pass it on.
     pub(crate) fn forget_stamps(&mut self) {
-        for known in self.known.values_mut() {
-            known.stamp = None;
-            known.content = None;
+        for file in self.known.values_mut() {
+            file.stamp = None;
+            file.content = None;
         }
     }
 }
@@ -138,7 +138,7 @@ impl Visitor<'_> {
             unread.any(|folder| path.starts_with(folder) && path != folder)
         };
         let is_gone =
-            |path: &Arc<Path>, known: &mut KnownFile| known.seen != scan && !is_hidden(path);
+            |path: &Arc<Path>, file: &mut KnownFile| file.seen != scan && !is_hidden(path);
         for (path, _) in self.known.extract_if(.., is_gone) {
             self.reader.remove(&path);
         }
@@ -151,27 +151,27 @@ impl Visit for Visitor<'_> {
         (!self.reader.must_read(below)).then_some(stamp)
     }
 
-    fn file(&mut self, below: &Path, found: Result<FoundFile, UnreadFile>) {
+    fn file(&mut self, below: &Path, file_result: Result<FoundFile, UnreadFile>) {
         let path: Arc<Path> = match self.known.get_key_value(below) {
             Some((path, _)) => Arc::clone(path),
             None => below.into(),
         };
-        let known = self.known.entry(Arc::clone(&path)).or_default();
-        known.seen = self.scan;
-        match found {
+        let known_file = self.known.entry(Arc::clone(&path)).or_default();
+        known_file.seen = self.scan;
+        match file_result {
             Ok(FoundFile::Same) => {}
             Ok(FoundFile::Read { bytes, stamp }) => {
                 self.read = self.read.saturating_add(1);
-                known.stamp = stamp;
+                known_file.stamp = stamp;
                 let content = Some((bytes.len(), hash(&bytes)));
-                if known.content != content || self.reader.must_read(&path) {
-                    known.content = content;
+                if known_file.content != content || self.reader.must_read(&path) {
+                    known_file.content = content;
                     self.reader.read(&path, &bytes);
                 }
             }
             Err(cause) => {
-                known.stamp = None;
-                known.content = None;
+                known_file.stamp = None;
+                known_file.content = None;
                 self.reader.unread(&path, cause);
             }
         }

@@ -117,14 +117,14 @@ fn said(report: &ConfigReport) -> BTreeSet<Said> {
 fn rows_in_a_directory_are_judged_as_everything_is() {
     for row in rows() {
         let text = row.text();
-        let found = scan(&text);
+        let directory_scan = scan(&text);
         let is_error = |said: &&String| !said.starts_with("warning: ");
         let (errors, mut warnings): (Vec<_>, Vec<_>) = row.said.iter().partition(is_error);
         let noted = words(&notes(&row.value()));
         warnings.extend(&noted);
         let own =
             |all: &[&String]| -> Vec<String> { all.iter().map(|one| (*one).clone()).collect() };
-        let all = |of: &dyn Fn(&ConfigReport) -> Vec<String>| of(&found.report);
+        let all = |of: &dyn Fn(&ConfigReport) -> Vec<String>| of(&directory_scan.report);
         let refused = |report: &ConfigReport| {
             let all = report.refused.iter();
             all.flat_map(|one| words(&*one.findings)).collect()
@@ -136,12 +136,12 @@ fn rows_in_a_directory_are_judged_as_everything_is() {
         };
         assert_eq!(all(&refused), own(&errors), "{text}");
         assert_eq!(all(&warned), own(&warnings), "{text}");
-        for one in &found.report.refused {
+        for one in &directory_scan.report.refused {
             assert_eq!(one.origin.line(), row.line(), "{text}");
         }
-        let is_unchecked = found.report.unchecked.len();
+        let is_unchecked = directory_scan.report.unchecked.len();
         assert_eq!(
-            found.changes.len() + is_unchecked,
+            directory_scan.changes.len() + is_unchecked,
             usize::from(errors.is_empty()),
             "{text}"
         );
@@ -185,7 +185,7 @@ fn expected_said(one: &Expected) -> impl Iterator<Item = Said> {
 fn examples_in_a_directory_are_judged_as_everything_is() {
     let (mut seen, mut broken, mut unchecked) = (0, 0, 0);
     for example in examples() {
-        let found = scan(&example.text);
+        let directory_scan = scan(&example.text);
         let expected = match example.expected() {
             Ok(expected) => expected,
             Err(malformed) => {
@@ -194,7 +194,11 @@ fn examples_in_a_directory_are_judged_as_everything_is() {
                     malformed.line.max(1),
                     vec![format!("cannot parse: {}", malformed.cause)],
                 );
-                assert!(said(&found.report).contains(&cause), "{}", example.name);
+                assert!(
+                    said(&directory_scan.report).contains(&cause),
+                    "{}",
+                    example.name
+                );
                 continue;
             }
         };
@@ -217,24 +221,29 @@ fn examples_in_a_directory_are_judged_as_everything_is() {
                 taken.insert(id);
             }
         }
-        let said = said(&found.report).into_iter().filter(|(_, said)| {
-            let is_beside = |said: &String| {
-                said.starts_with("metadata.name: duplicate of ")
-                    || said == "metadata.name: is required"
-            };
-            !said.iter().any(is_beside)
-        });
+        let said = said(&directory_scan.report)
+            .into_iter()
+            .filter(|(_, said)| {
+                let is_beside = |said: &String| {
+                    said.starts_with("metadata.name: duplicate of ")
+                        || said == "metadata.name: is required"
+                };
+                !said.iter().any(is_beside)
+            });
         assert_eq!(said.collect::<BTreeSet<_>>(), all, "{}", example.name);
-        let served = found.changes.iter().filter_map(|change| match change {
-            EntryChange::Set(id, ..) if id.core_kind().is_none() => Some(id),
-            EntryChange::Set(..) | EntryChange::Moved(..) | EntryChange::Gone(_) => None,
-        });
-        let ids = served.chain(found.report.unchecked.keys());
+        let served = directory_scan
+            .changes
+            .iter()
+            .filter_map(|change| match change {
+                EntryChange::Set(id, ..) if id.core_kind().is_none() => Some(id),
+                EntryChange::Set(..) | EntryChange::Moved(..) | EntryChange::Gone(_) => None,
+            });
+        let ids = served.chain(directory_scan.report.unchecked.keys());
         let ids: BTreeSet<_> = ids
             .map(|id| (Some(id.collection), id.name.to_string()))
             .collect();
         assert_eq!(ids, taken, "{}", example.name);
-        for id in found.report.unchecked.keys() {
+        for id in directory_scan.report.unchecked.keys() {
             unchecked += 1;
             let kind = any_kind_of(id.collection).unwrap();
             assert!(kind.check == Check::Unused && id.kind() == kind.kind);

@@ -101,7 +101,7 @@ const NOT_REGULAR: &str = "not a regular file";
 pub(crate) trait Visit {
     /// Returns the stamp with which a file need not be read again.
     fn known(&self, below: &Path) -> Option<Stamp>;
-    fn file(&mut self, below: &Path, found: Result<FoundFile, UnreadFile>);
+    fn file(&mut self, below: &Path, file_result: Result<FoundFile, UnreadFile>);
     /// A directory that could not be read, or not to the end. The files below it may still be there.
     fn unread(&mut self, below: &Path, cause: String);
 }
@@ -268,8 +268,9 @@ impl Walk<'_> {
             return;
         }
         self.files = self.files.saturating_add(1);
-        let found = self.found(path, below, data);
-        self.visit.file(below, found.map_err(UnreadFile::Failed));
+        let file_result = self.found(path, below, data);
+        self.visit
+            .file(below, file_result.map_err(UnreadFile::Failed));
     }
 
     fn found(&mut self, path: &Path, below: &Path, data: &Metadata) -> Result<FoundFile, String> {

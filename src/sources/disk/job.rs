@@ -44,14 +44,14 @@ impl Job {
             }
         }
         names.sort();
-        let mut named = Vec::with_capacity(names.len());
+        let mut entries = Vec::with_capacity(names.len());
         for name in names {
             self.goes_on(begin)?;
             if let Some(is) = self.is(&self.path.join(&name), progress) {
-                named.push(Name { name, is });
+                entries.push(Name { name, is });
             }
         }
-        Ok(named)
+        Ok(entries)
     }
 
     /// Unless it takes too long in all, however fast each call is.

@@ -100,14 +100,14 @@ impl Trace {
 
 /// Returns true if the path's resolution passes one of these names.
 pub(super) fn passes(path: &Path, names: &BTreeSet<PathBuf>) -> bool {
-    let mut found = false;
+    let mut is_complete = false;
     if !names.is_empty() {
         each_lookup(path, |name| {
-            found |= names.contains(name);
-            !found
+            is_complete |= names.contains(name);
+            !is_complete
         });
     }
-    found
+    is_complete
 }
 
 /// Passes each name that the kernel would look up for a path to `go_on`, links followed, until it returns false. A name is

@@ -126,8 +126,8 @@ impl Cluster {
         let config = tokio::task::spawn_blocking(read).await;
         let config = config.map_err(|error| CannotConnect::because(WHAT, &error))??;
         // A kubeconfig may name a credential plugin: it runs to its end meanwhile.
-        let made = tokio::task::spawn_blocking(move || Self::by(config)).await;
-        made.map_err(|error| CannotConnect::because(WHAT, &error))?
+        let result = tokio::task::spawn_blocking(move || Self::by(config)).await;
+        result.map_err(|error| CannotConnect::because(WHAT, &error))?
     }
 
     /// Connects by a kubeconfig of untrusted origin: it may not name files or programs of this machine.

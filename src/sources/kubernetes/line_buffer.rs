@@ -36,7 +36,7 @@ impl LineBuffer {
     pub(crate) fn next(&mut self) -> Result<Option<Vec<u8>>, Cause> {
         loop {
             let rest = self.buffer.get(self.searched..).unwrap_or_default();
-            let Some(found) = rest.iter().position(|&byte| byte == b'\n') else {
+            let Some(newline) = rest.iter().position(|&byte| byte == b'\n') else {
                 self.rest();
                 if self.buffer.len() > self.max {
                     return Err(Cause::TooLarge(self.max));
@@ -44,7 +44,7 @@ impl LineBuffer {
                 return Ok(None);
             };
             // `searched` is never before `begin`, so that `end - begin` cannot underflow.
-            let (begin, end) = (self.begin, self.searched + found);
+            let (begin, end) = (self.begin, self.searched + newline);
             (self.begin, self.searched) = (end + 1, end + 1);
             if end - begin > self.max {
                 return Err(Cause::TooLarge(self.max));

@@ -143,8 +143,8 @@ impl<W: PartialEq> StatusQueue<W> {
 
     /// Sets the pending write of an object. A write that is pending already keeps its backoff.
     pub(crate) fn set(&mut self, subject: Subject, write: W) {
-        let known = self.pending.get(&subject);
-        if known.is_none_or(|known| known.write != write) {
+        let pending = self.pending.get(&subject);
+        if pending.is_none_or(|pending| pending.write != write) {
             self.put(subject, write, None);
         }
     }

@@ -232,9 +232,9 @@ impl<K: Kind> Writer<K> {
                 more_unreadable,
                 ..
             } = &mut inner.freshness;
-            let known = unreadable.get(key);
-            let is_same = known.is_some_and(|before| **before == *why);
-            if known.is_none() && unreadable.len() >= NAMED {
+            let message = unreadable.get(key);
+            let is_same = message.is_some_and(|before| **before == *why);
+            if message.is_none() && unreadable.len() >= NAMED {
                 *more_unreadable = more_unreadable.saturating_add(1);
             } else if !is_same {
                 // Readers hold the earlier map: at most `NAMED` entries are copied.

@@ -150,7 +150,7 @@ fn config_object(received: &ReceivedVersion, origin: Origin) -> ConfigObject {
         Some(cause) => (vec![Finding::error("", cause)], Vec::new()),
         None => {
             let mut findings = config::check_rules(&decoded);
-            findings.retain(|found| !found.is_error());
+            findings.retain(|finding| !finding.is_error());
             (findings, config::limited_notes_of(&decoded))
         }
     };
@@ -243,17 +243,17 @@ mod tests {
         assert!(one.prefers_close);
         set(&mut all, &entry("a.example"), Some(7), "mcp://x").unwrap();
         assert!(before.is_same(all.configuration()));
-        let written = all.config_objects().next().unwrap();
-        assert!(written.is_accepted && written.spec.value()["hosts"][0] == "a.example");
+        let config_object = all.config_objects().next().unwrap();
+        assert!(config_object.is_accepted && config_object.spec.value()["hosts"][0] == "a.example");
         // Bytes that are no such thing; the version before stays.
         let mut broken = (*entry("a.example")).clone();
         broken.body = vec![0xff].into();
         let broken = Arc::new(broken);
         assert!(set(&mut all, &broken, None, "mcp://x").is_err());
         assert!(before.is_same(all.configuration()));
-        let written = all.config_objects().next().unwrap();
-        assert!(!written.is_accepted && !written.findings.is_empty());
-        assert_eq!(&*written.api_version, "networking.istio.io/v1");
+        let config_object = all.config_objects().next().unwrap();
+        assert!(!config_object.is_accepted && !config_object.findings.is_empty());
+        assert_eq!(&*config_object.api_version, "networking.istio.io/v1");
         assert!(all.all().all(|(_, is_good)| !is_good));
         all.remove(&"entries".into(), &"n/a".into());
         assert!(
@@ -269,8 +269,8 @@ mod tests {
         let mut all = ReceivedObjects::default();
         for source in ["mcp://x", "mcp://y"] {
             set(&mut all, &entry("a.example"), None, source).unwrap();
-            let written = all.config_objects().next().unwrap();
-            assert_eq!(written.origin, Origin::Source(source.into()));
+            let config_object = all.config_objects().next().unwrap();
+            assert_eq!(config_object.origin, Origin::Source(source.into()));
         }
     }
 

@@ -57,12 +57,20 @@ fn files_are_judged_as_everything_is() {
 fn an_api_servers_objects_are_judged_as_everything_is() {
     for row in rows() {
         let object = row.value();
-        let Some(written) = as_served(&object) else {
+        let Some(config_object) = as_served(&object) else {
             panic!("{object}");
         };
-        assert_eq!(words(&written.findings), row.said, "{object}");
-        assert_eq!(words(&written.notes), words(&notes(&object)), "{object}");
-        assert_eq!(written.is_accepted, !is_refused(&row.said), "{object}");
+        assert_eq!(words(&config_object.findings), row.said, "{object}");
+        assert_eq!(
+            words(&config_object.notes),
+            words(&notes(&object)),
+            "{object}"
+        );
+        assert_eq!(
+            config_object.is_accepted,
+            !is_refused(&row.said),
+            "{object}"
+        );
     }
 }
 
@@ -137,18 +145,27 @@ fn examples_in_an_api_server_are_judged_as_everything_is() {
             if findings.iter().any(is_own) {
                 continue;
             }
-            let Some(written) = as_served(&expected.value) else {
+            let Some(config_object) = as_served(&expected.value) else {
                 continue;
             };
             seen += 1;
-            assert_eq!(words(&written.findings), findings, "{}", expected.value);
             assert_eq!(
-                words(&written.notes),
+                words(&config_object.findings),
+                findings,
+                "{}",
+                expected.value
+            );
+            assert_eq!(
+                words(&config_object.notes),
                 noted(&expected),
                 "{}",
                 expected.value
             );
-            assert_eq!(written.is_accepted, expected.accepted, "{}", expected.value);
+            assert_eq!(
+                config_object.is_accepted, expected.accepted,
+                "{}",
+                expected.value
+            );
         }
     }
     assert!(seen > 200, "{seen}");
@@ -179,16 +196,18 @@ fn examples_that_are_received_are_judged_as_everything_is() {
             received
                 .set(place, &Arc::new(object), None, origin)
                 .unwrap();
-            let written = received.config_objects().next().unwrap();
-            assert!(written.is_accepted && !written.findings.iter().any(Finding::is_error));
+            let config_object = received.config_objects().next().unwrap();
+            assert!(
+                config_object.is_accepted && !config_object.findings.iter().any(Finding::is_error)
+            );
             assert_eq!(
-                sorted(words(&written.notes)),
+                sorted(words(&config_object.notes)),
                 sorted(noted(&expected)),
                 "{}",
                 example.name
             );
             let findings = finding_texts(&expected);
-            for found in words(&written.findings) {
+            for found in words(&config_object.findings) {
                 assert!(findings.contains(&found), "{}: {found}", example.name);
             }
         }

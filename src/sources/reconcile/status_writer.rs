@@ -149,8 +149,8 @@ impl StatusWriter {
         let to_look = match self.to_scan.clone() {
             Some(to_look) => to_look,
             None => match find_kinds(&self.served, kinds).await {
-                Ok(found) => {
-                    self.kinds = found;
+                Ok(versions) => {
+                    self.kinds = versions;
                     self.kinds.keys().copied().collect()
                 }
                 Err(failure) => return Some(failure),

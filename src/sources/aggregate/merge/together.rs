@@ -109,7 +109,7 @@ pub(super) fn differences<'a>(
                 .service
                 .ports
                 .iter()
-                .any(|known| is_same(known, port))
+                .any(|existing| is_same(existing, port))
         });
         let ports = ports.map(|port| {
             format!(

@@ -118,11 +118,15 @@ impl<V: StoredForm> SourceEntry<V> {
         let CheckedObject {
             findings, notes, ..
         } = &self.checked;
-        !notes.is_empty() || findings.iter().any(|found| !found.is_error())
+        !notes.is_empty() || findings.iter().any(|finding| !finding.is_error())
     }
 
     /// Builds the candidate.
-    pub(super) fn candidate(self, origin: Origin, kept: KeptFindings) -> Candidate<InPlaces<V>> {
+    pub(super) fn candidate(
+        self,
+        origin: Origin,
+        kept_findings: KeptFindings,
+    ) -> Candidate<InPlaces<V>> {
         let CheckedObject {
             id,
             content,
@@ -137,12 +141,12 @@ impl<V: StoredForm> SourceEntry<V> {
             collection: id.collection,
             wrong: self.wrong,
             generation: self.generation,
-            errors: match kept.errors || errors.is_empty() {
+            errors: match kept_findings.errors || errors.is_empty() {
                 true => shared(errors),
                 false => Arc::clone(&UNEXPLAINED),
             },
-            warnings: shared_if(kept.warnings, warnings),
-            notes: shared_if(kept.warnings, notes),
+            warnings: shared_if(kept_findings.warnings, warnings),
+            notes: shared_if(kept_findings.warnings, notes),
             written,
         };
         let id = Some(id).filter(EntryId::is_whole);

@@ -86,7 +86,7 @@ fn configuration(
         CheckedContent::Unused | CheckedContent::Core(_) => Ok(DecodedObject::Nothing),
     });
     let origin = within.at(object.line(&findings));
-    let written = config_object(&mut object.value, origin).map(|as_written| {
+    let config_object = config_object(&mut object.value, origin).map(|as_written| {
         Arc::new(ConfigObject {
             is_accepted: content.is_some(),
             findings: findings.iter().map(one_line_of).collect(),
@@ -94,16 +94,22 @@ fn configuration(
             ..as_written
         })
     });
-    let (content, written) = match content {
-        Some(decoded) => (Some(FileVersion { decoded, written }), None),
-        None => (None, written),
+    let (content, config_object) = match content {
+        Some(decoded) => (
+            Some(FileVersion {
+                decoded,
+                written: config_object,
+            }),
+            None,
+        ),
+        None => (None, config_object),
     };
     CheckedObject {
         id,
         content,
         findings,
         notes,
-        written,
+        written: config_object,
     }
 }
 
@@ -190,8 +196,8 @@ fn ingress(mut value: Json, namespace: &str) -> Arc<str> {
 fn secret(value: Json) -> Result<DecodedObject, String> {
     let read: SecretData = serde_json::from_value(value)
         .map_err(|_| "its data is not base64, or its stringData no text".to_owned())?;
-    let found = read.usable()?;
-    Ok(found.map_or(DecodedObject::Nothing, DecodedObject::Credential))
+    let credential = read.usable()?;
+    Ok(credential.map_or(DecodedObject::Nothing, DecodedObject::Credential))
 }
 
 fn cluster<T: DeserializeOwned>(mut value: Json, namespace: &str) -> Result<Arc<T>, String> {

@@ -181,34 +181,34 @@ impl FileObjects {
 
     /// The mesh's configuration according to the status of its candidates, and the files of which not all can be read.
     fn config_objects(&self) -> Vec<Arc<ConfigObject>> {
-        let mut written = Vec::new();
+        let mut objects = Vec::new();
         for one in self.catalogue.candidates() {
             let own = one.version.as_ref().and_then(|own| own.written.as_ref());
             match &one.status {
-                Status::Accepted => written.extend(own.cloned()),
+                Status::Accepted => objects.extend(own.cloned()),
                 Status::Shadowed { .. } => {
                     let first = self.catalogue.first_of(one);
-                    written.extend(own.map(|own| shadowed(own, first.map(|one| &one.origin))));
+                    objects.extend(own.map(|own| shadowed(own, first.map(|one| &one.origin))));
                 }
                 Status::Refused { .. } => {
                     let old = self.catalogue.served_for(one);
-                    written.extend(old.and_then(|old| old.written.clone()));
-                    written.extend(one.findings.written.clone());
+                    objects.extend(old.and_then(|old| old.written.clone()));
+                    objects.extend(one.findings.written.clone());
                 }
             }
         }
-        written.extend(self.unread.config_objects().cloned());
+        objects.extend(self.unread.config_objects().cloned());
         let files = self.report.refused.iter();
         let files = files.filter(|one| one.kind_and_name().0 == FILE);
-        written.extend(files.filter_map(|one| one.as_written().map(Arc::new)));
-        written.sort_by(|one, other| {
+        objects.extend(files.filter_map(|one| one.as_written().map(Arc::new)));
+        objects.sort_by(|one, other| {
             let key = |one: &ConfigObject| {
                 let place = (one.kind.clone(), one.namespace.clone(), one.name.clone());
                 (place, !one.is_accepted, one.origin.clone())
             };
             key(one).cmp(&key(other))
         });
-        written
+        objects
     }
 
     /// Takes a change of configuration into the contribution; objects of other kinds are taken together.

@@ -112,8 +112,8 @@ fn served(outcome: &Outcome) -> BTreeMap<String, u32> {
 /// The objects as written, with places below the directory.
 fn shown(outcome: &Outcome) -> Vec<ConfigObject> {
     let written = outcome.written.iter();
-    let below = |written: &Arc<ConfigObject>| {
-        let mut one = (**written).clone();
+    let below = |config_object: &Arc<ConfigObject>| {
+        let mut one = (**config_object).clone();
         one.origin = Origin::file(file_name(&one.origin.to_string()));
         for finding in &mut one.findings {
             finding.message = file_name(&finding.message);

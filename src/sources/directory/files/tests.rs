@@ -427,8 +427,8 @@ fn a_dumped_cluster_is_served() {
         directory.lines(&outcome),
         ["cluster.yaml: discovery does not serve apps/v1 Deployment: 1 not used"]
     );
-    let said = directory.files.set_trust_domain("example");
-    let account = said.endpoints[&key][0].account.clone();
+    let contribution = directory.files.set_trust_domain("example");
+    let account = contribution.endpoints[&key][0].account.clone();
     assert_eq!(account.as_deref(), Some("spiffe://example/ns/demo/sa/b"));
     // With an API server as the source of Kubernetes' kinds.
     directory.files = Files::new(directory.root.path(), names(), CoreOrigin::Cluster);

@@ -59,8 +59,8 @@ fn status(object: &WatchedObject, messages: &[Json]) -> serde_json::Map<String, 
     }
     let there = read(object.conditions.as_ref());
     let conditions = conditions(&there, messages, object.generation);
-    let known = there.as_array().map_or(&[][..], Vec::as_slice);
-    if !has_conditions(known, &conditions) {
+    let present = there.as_array().map_or(&[][..], Vec::as_slice);
+    if !has_conditions(present, &conditions) {
         status.insert("conditions".to_owned(), some(conditions));
     }
     status

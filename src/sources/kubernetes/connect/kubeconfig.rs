@@ -154,14 +154,14 @@ fn beside(folder: &Path, read: &mut Kubeconfig) {
     for cluster in read
         .clusters
         .iter_mut()
-        .filter_map(|named| named.cluster.as_mut())
+        .filter_map(|entry| entry.cluster.as_mut())
     {
         place(&mut cluster.certificate_authority);
     }
     for user in read
         .auth_infos
         .iter_mut()
-        .filter_map(|named| named.auth_info.as_mut())
+        .filter_map(|entry| entry.auth_info.as_mut())
     {
         place(&mut user.client_certificate);
         place(&mut user.client_key);
@@ -205,8 +205,8 @@ mod tests {
             ["there", "malformed", "missing", "other"].map(|name| folder.path().join(name));
         std::fs::write(&there, "current-context: a").unwrap();
         std::fs::write(&malformed, "a: {").unwrap();
-        let found = merged(&[missing.clone(), there.clone(), other.clone()]).unwrap();
-        assert_eq!(found.current_context.as_deref(), Some("a"));
+        let kubeconfig = merged(&[missing.clone(), there.clone(), other.clone()]).unwrap();
+        assert_eq!(kubeconfig.current_context.as_deref(), Some("a"));
         let refused = |files: &[PathBuf]| merged(files).unwrap_err().to_string();
         assert!(refused(&[missing.clone(), other]).contains("missing"));
         assert!(refused(&[missing, there, malformed]).contains("malformed"));

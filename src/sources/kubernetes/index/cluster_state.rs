@@ -158,7 +158,7 @@ impl ClusterState {
         let kinds = self.fresh.iter();
         kinds.flat_map(|(kind, fresh)| {
             let all = fresh.unreadable.iter();
-            let named = all.map(|(object, message)| (object.clone(), message.to_string()));
+            let messages = all.map(|(object, message)| (object.clone(), message.to_string()));
             let left_out = fresh.left_out.iter();
             let left_out = left_out.map(|object| (object.clone(), NO_ROOM.to_owned()));
             let more = [
@@ -170,7 +170,7 @@ impl ClusterState {
                 let message = format!("{count} objects of this kind {message}");
                 (Key::new("", ANY_OBJECT), message)
             });
-            let all = named.chain(left_out).chain(more);
+            let all = messages.chain(left_out).chain(more);
             all.map(|(object, message)| Problem {
                 kind,
                 object,

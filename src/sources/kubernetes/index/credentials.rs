@@ -148,20 +148,20 @@ impl SecretLookups {
                 one.task.abort();
             }
         }
-        to.send_if_modified(|found| {
+        to.send_if_modified(|credentials| {
             let mut is_modified = false;
             for key in &gone {
                 // A certificate is there only once its Secret is resolved, so that `resolved` alone tells the
                 // change.
-                is_modified |= found.resolved.remove(key);
-                set_broken(&mut found.broken, key, None);
-                if found.all.contains_key(key) {
-                    Arc::make_mut(&mut found.all).remove(key);
+                is_modified |= credentials.resolved.remove(key);
+                set_broken(&mut credentials.broken, key, None);
+                if credentials.all.contains_key(key) {
+                    Arc::make_mut(&mut credentials.all).remove(key);
                 }
             }
             // A Secret beyond the limit is not looked up, and counts as resolved.
             for key in wanted.difference(&watched) {
-                is_modified |= found.resolved.insert(key.clone());
+                is_modified |= credentials.resolved.insert(key.clone());
             }
             is_modified
         });
@@ -221,12 +221,12 @@ impl SecretLookups {
                 (to.borrow().all.get(key).cloned(), Some(why.into()))
             }
         };
-        to.send_if_modified(|found| {
-            let is_new = found.resolved.insert(key.clone());
-            let is_broken_changed = set_broken(&mut found.broken, key, broken);
-            let is_same = found.all.get(key) == change.as_ref();
+        to.send_if_modified(|credentials| {
+            let is_new = credentials.resolved.insert(key.clone());
+            let is_broken_changed = set_broken(&mut credentials.broken, key, broken);
+            let is_same = credentials.all.get(key) == change.as_ref();
             if !is_same {
-                let all = Arc::make_mut(&mut found.all);
+                let all = Arc::make_mut(&mut credentials.all);
                 match change {
                     Some(one) => all.insert(key.clone(), one),
                     None => all.remove(key),

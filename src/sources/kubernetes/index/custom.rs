@@ -221,9 +221,9 @@ impl Configs {
             };
             // The empty key sorts before every key of the kind.
             let first = (T::NAME, Arc::default());
-            let known = self.catalogue.places_from(&first);
-            let known = known.take_while(|(kind, _)| *kind == T::NAME);
-            let gone = known.filter(|(_, key)| !there(key));
+            let places = self.catalogue.places_from(&first);
+            let places = places.take_while(|(kind, _)| *kind == T::NAME);
+            let gone = places.filter(|(_, key)| !there(key));
             for place in gone.cloned().collect::<Vec<_>>() {
                 self.catalogue.remove(&place);
             }

@@ -39,9 +39,9 @@ pub(super) fn service(names: &Names, from: &wire::Service) -> Option<Service> {
         (false, true) => Resolution::None,
         (false, false) => Resolution::Static,
     };
-    let named = from.accounts.iter();
-    let named = named.map(|account| names.account(&from.key.namespace, account));
-    let accounts = from.identities.iter().map(Arc::clone).chain(named);
+    let identities = from.accounts.iter();
+    let identities = identities.map(|account| names.account(&from.key.namespace, account));
+    let accounts = from.identities.iter().map(Arc::clone).chain(identities);
     let addresses = from.addresses.iter().copied().map(Into::into).collect();
     Some(Service {
         key: key(names, &from.key),
@@ -298,9 +298,9 @@ impl<'a> EndpointCollector<'a> {
             endpoint.pod = Some(format!("{}/{}", pod.key.namespace, pod.key.name).into());
             endpoint.workload = pod.owner.clone();
         } else {
-            let named = address.pod.as_ref();
+            let pod_key = address.pod.as_ref();
             endpoint.unknown_pod =
-                named.map(|pod| format!("{}/{}", pod.namespace, pod.name).into());
+                pod_key.map(|pod| format!("{}/{}", pod.namespace, pod.name).into());
             // Without a pod the namespace gives the network, so that a change of its label must reach this
             // service.
             let namespace = &self.service.key.namespace;
@@ -318,9 +318,9 @@ impl<'a> EndpointCollector<'a> {
     fn pod(&mut self, address: &BackendAddress) -> Option<&'a Workload> {
         if let Some(pod) = &address.pod {
             self.outcome.targets.insert(LookupTarget::Pod(pod.clone()));
-            let known = self.lookup.workload(pod);
-            self.outcome.podless += usize::from(known.is_none());
-            return known;
+            let workload = self.lookup.workload(pod);
+            self.outcome.podless += usize::from(workload.is_none());
+            return workload;
         }
         self.outcome
             .targets

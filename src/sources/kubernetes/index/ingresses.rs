@@ -14,8 +14,8 @@ use crate::kubernetes::store::{Change, store};
 use crate::kubernetes::watcher::{ObjectSource as _, Selection, WatchTiming, Watcher};
 
 /// Keeps the fields of an Ingress that rules are made of, as JSON.
-pub(crate) fn trimmed(written: &Value) -> Arc<str> {
-    let of = |path: &str| written.pointer(path);
+pub(crate) fn trimmed(ingress: &Value) -> Arc<str> {
+    let of = |path: &str| ingress.pointer(path);
     let class = of("/metadata/annotations").and_then(|all| all.get(INGRESS_CLASS));
     let annotations = class.map_or_else(|| json!({}), |class| json!({INGRESS_CLASS: class}));
     let trimmed = json!({
@@ -39,12 +39,12 @@ struct ServedIngress {
 }
 
 impl From<Value> for ServedIngress {
-    fn from(written: Value) -> Self {
-        let of = |path: &str| written.pointer(path).and_then(Value::as_str);
+    fn from(ingress: Value) -> Self {
+        let of = |path: &str| ingress.pointer(path).and_then(Value::as_str);
         let of = |path: &str| of(path).unwrap_or_default();
         Self {
             key: Key::new(of("/metadata/namespace"), of("/metadata/name")),
-            json: trimmed(&written),
+            json: trimmed(&ingress),
         }
     }
 }
@@ -90,10 +90,12 @@ pub async fn ingresses(
             }
             let freshness = changes.freshness;
             if freshness.listed || freshness.refused {
-                to.send_if_modified(|known| {
-                    let is_same = known.as_ref().is_some_and(|known| **known == all);
+                to.send_if_modified(|ingresses| {
+                    let is_same = ingresses
+                        .as_ref()
+                        .is_some_and(|ingresses| **ingresses == all);
                     if !is_same {
-                        *known = Some(Arc::new(all.clone()));
+                        *ingresses = Some(Arc::new(all.clone()));
                     }
                     !is_same
                 });

@@ -103,9 +103,9 @@ impl Sealed for Pod {
 
     fn changed(tables: &mut Tables, key: &Key, old: Option<&Self>, new: Option<&Self>) {
         tables.touched_pods.insert(key.clone());
-        let found = |pod: &Self| !pod.host_network && !pod.over;
+        let is_found = |pod: &Self| !pod.host_network && !pod.over;
         for address in old
-            .filter(|pod| found(pod))
+            .filter(|pod| is_found(pod))
             .iter()
             .flat_map(|pod| &pod.addresses)
         {
@@ -118,7 +118,7 @@ impl Sealed for Pod {
             tables.touch(&LookupTarget::Address(*address));
         }
         for address in new
-            .filter(|pod| found(pod))
+            .filter(|pod| is_found(pod))
             .iter()
             .flat_map(|pod| &pod.addresses)
         {

@@ -29,13 +29,13 @@ struct LastAnswer<T> {
 }
 
 impl<T: PartialEq> LastAnswer<T> {
-    fn after(last: Option<Self>, found: Result<T, Failure>) -> Self {
+    fn after(last: Option<Self>, result: Result<T, Failure>) -> Self {
         let at = Instant::now();
-        let same = last.filter(|last| last.found == found);
+        let same = last.filter(|last| last.found == result);
         Self {
             at,
             since: same.map_or(at, |last| last.since),
-            found,
+            found: result,
         }
     }
 

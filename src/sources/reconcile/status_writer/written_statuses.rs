@@ -51,11 +51,11 @@ impl WrittenStatuses {
         subject: &Subject,
         desired: &ObjectMessages,
     ) -> Option<ServerSideApply> {
-        let known = self.0.get(subject).copied();
+        let hash = self.0.get(subject).copied();
         let mark = mark(desired);
         let differs = match desired.messages.is_empty() {
-            true => known.is_some(),
-            false => known != Some(mark),
+            true => hash.is_some(),
+            false => hash != Some(mark),
         };
         differs.then(|| ServerSideApply {
             generation: desired.generation,
@@ -97,36 +97,36 @@ mod tests {
 
     #[test]
     fn a_written_status_is_not_written_again() {
-        let mut written = WrittenStatuses::default();
+        let mut statuses = WrittenStatuses::default();
         let (a, first) = (subject("a"), desired(1, &["x"]));
-        assert_eq!(written.missing(&subject("b"), &desired(1, &[])), None);
-        let write = written.missing(&a, &first).unwrap();
+        assert_eq!(statuses.missing(&subject("b"), &desired(1, &[])), None);
+        let write = statuses.missing(&a, &first).unwrap();
         // Not before it is done.
-        assert_eq!(written.missing(&a, &first).as_ref(), Some(&write));
-        written.done(a.clone(), &write);
-        assert_eq!(written.missing(&a, &first), None);
+        assert_eq!(statuses.missing(&a, &first).as_ref(), Some(&write));
+        statuses.done(a.clone(), &write);
+        assert_eq!(statuses.missing(&a, &first), None);
         // Other words, and the same words about something else.
-        assert!(written.missing(&a, &desired(1, &["y"])).is_some());
-        assert!(written.missing(&a, &desired(2, &["x"])).is_some());
+        assert!(statuses.missing(&a, &desired(1, &["y"])).is_some());
+        assert!(statuses.missing(&a, &desired(2, &["x"])).is_some());
         // Nothing is wrong any more: once.
         let none = desired(2, &[]);
-        let write = written.missing(&a, &none).unwrap();
+        let write = statuses.missing(&a, &none).unwrap();
         assert_eq!(write.messages, [json!(null); 0]);
-        written.done(a.clone(), &write);
-        assert_eq!(written.missing(&a, &none), None);
+        statuses.done(a.clone(), &write);
+        assert_eq!(statuses.missing(&a, &none), None);
     }
 
     #[test]
     fn statuses_of_an_earlier_process_are_removed_or_compared() {
-        let mut written = WrittenStatuses::default();
+        let mut statuses = WrittenStatuses::default();
         let (a, b) = (subject("a"), subject("b"));
-        written.found(a.clone());
-        written.found(b.clone());
+        statuses.found(a.clone());
+        statuses.found(b.clone());
         let none = desired(1, &[]);
-        assert!(written.missing(&a, &desired(1, &["x"])).is_some());
-        assert!(written.missing(&b, &none).is_some());
+        assert!(statuses.missing(&a, &desired(1, &["x"])).is_some());
+        assert!(statuses.missing(&b, &none).is_some());
         // An object that went and came back is a new one.
-        written.retain(|subject| *subject == a);
-        assert_eq!(written.missing(&b, &none), None);
+        statuses.retain(|subject| *subject == a);
+        assert_eq!(statuses.missing(&b, &none), None);
     }
 }

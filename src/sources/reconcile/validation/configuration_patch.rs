@@ -79,11 +79,11 @@ fn ruled(entry: &Webhook, desired: Option<&Webhook>) -> Webhook {
 
 /// Sets the rules of an entry, in its patch if there is one.
 fn set_rules(patches: &mut Vec<Value>, name: &str, rules: Vec<Value>) {
-    let known = patches.iter_mut().find(|patch| {
+    let rules_patch = patches.iter_mut().find(|patch| {
         let patched = patch.get("name").and_then(Value::as_str);
         patched == Some(name)
     });
-    match known.and_then(Value::as_object_mut) {
+    match rules_patch.and_then(Value::as_object_mut) {
         Some(patch) => drop(patch.insert("rules".to_owned(), Value::Array(rules))),
         None => patches.push(json!({"name": name, "rules": rules})),
     }
@@ -92,9 +92,9 @@ fn set_rules(patches: &mut Vec<Value>, name: &str, rules: Vec<Value>) {
 /// Builds the object to create.
 fn created(wanted: &Validation, bundle: &CaBundle, fail: bool, now: SystemTime) -> Value {
     let mut all = wanted.entries();
-    let known: Vec<String> = all.iter().map(|entry| entry.name().to_owned()).collect();
-    let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    if let Some(RemainingKinds::Entry(entry)) = coverage::rest(wanted, &all, &known) {
+    let names: Vec<String> = all.iter().map(|entry| entry.name().to_owned()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    if let Some(RemainingKinds::Entry(entry)) = coverage::rest(wanted, &all, &names) {
         all.push(entry);
     }
     let entries = all.iter().map(|entry| completed(entry, bundle, fail, now));
@@ -119,10 +119,12 @@ pub(crate) fn complete(mut object: Value, owner: &str, uid: &str) -> Value {
 /// Completes an entry: bundle, policy and defaults.
 fn completed(entry: &Webhook, bundle: &CaBundle, fail: bool, now: SystemTime) -> Value {
     let mut made = entry.0.clone();
-    if let Some(made) = made.as_object_mut() {
+    if let Some(fields) = made.as_object_mut() {
         let policy = if fail { "Fail" } else { "Ignore" };
-        made.insert("failurePolicy".to_owned(), json!(policy));
-        let client = made.get_mut("clientConfig").and_then(Value::as_object_mut);
+        fields.insert("failurePolicy".to_owned(), json!(policy));
+        let client = fields
+            .get_mut("clientConfig")
+            .and_then(Value::as_object_mut);
         if let (Some(client), Some(bundle)) = (client, bundle.replacement(b"", now)) {
             client.insert("caBundle".to_owned(), json!(ByteString(bundle)));
         }

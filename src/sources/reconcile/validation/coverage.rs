@@ -73,11 +73,11 @@ pub(super) fn desired_entry(
     desired: &[Webhook],
     entry: &Webhook,
 ) -> Option<Webhook> {
-    let known = desired
+    let own = desired
         .iter()
         .find(|desired| desired.name() == entry.name());
-    if known.is_some() || entry.name() != OWN || leads_to_us(wanted, desired, entry) {
-        return known.cloned();
+    if own.is_some() || entry.name() != OWN || leads_to_us(wanted, desired, entry) {
+        return own.cloned();
     }
     let client = desired.iter().find_map(beside);
     let client = client.unwrap_or_else(|| client_of(&wanted.service));

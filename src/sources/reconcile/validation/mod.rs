@@ -92,10 +92,10 @@ impl Validation {
 
 fn configuration_object(name: &str, metadata: &Value, entries: &[Value]) -> Value {
     let mut named = json!({"name": name});
-    if let Some(named) = named.as_object_mut() {
+    if let Some(fields) = named.as_object_mut() {
         for key in ["labels", "annotations"] {
             if let Some(map) = metadata.get(key).filter(|map| map.is_object()) {
-                named.insert(key.to_owned(), map.clone());
+                fields.insert(key.to_owned(), map.clone());
             }
         }
     }

@@ -27,14 +27,14 @@ const FIELDS: [&str; 10] = [
 
 /// The metadata, and the entries.
 pub(super) fn read(text: &str, service: &ServiceReference) -> Result<(Value, Vec<Value>), String> {
-    let mut found = Vec::new();
+    let mut objects = Vec::new();
     for document in document::documents(text) {
         let document = document
             .map_err(|malformed| format!("line {}: {}", malformed.line.max(1), malformed.cause))?;
-        found.extend(document.parts().iter().map(document::Part::value));
+        objects.extend(document.parts().iter().map(document::Part::value));
     }
-    let [object] = found.as_slice() else {
-        return Err(format!("want one {KIND}, not {} objects", found.len()));
+    let [object] = objects.as_slice() else {
+        return Err(format!("want one {KIND}, not {} objects", objects.len()));
     };
     let field = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
     if field("kind") != KIND || !VERSIONS.contains(&field("apiVersion")) {
@@ -52,8 +52,8 @@ pub(super) fn read(text: &str, service: &ServiceReference) -> Result<(Value, Vec
     let entries = entries
         .iter()
         .enumerate()
-        .map(|(at, written)| {
-            entry(written, service).map_err(|cause| format!("webhooks[{at}]{cause}"))
+        .map(|(at, webhook)| {
+            entry(webhook, service).map_err(|cause| format!("webhooks[{at}]{cause}"))
         })
         .collect::<Result<_, _>>()?;
     let metadata = object.get("metadata").cloned().unwrap_or_default();
@@ -61,10 +61,10 @@ pub(super) fn read(text: &str, service: &ServiceReference) -> Result<(Value, Vec
 }
 
 fn entry(written: &Value, service: &ServiceReference) -> Result<Value, String> {
-    let written = written.as_object().ok_or(": want an object")?;
+    let fields = written.as_object().ok_or(": want an object")?;
     let mut entry: Map<String, Value> = Map::new();
     for field in FIELDS {
-        if let Some(value) = written.get(field).filter(|value| !value.is_null()) {
+        if let Some(value) = fields.get(field).filter(|value| !value.is_null()) {
             entry.insert(field.to_owned(), value.clone());
         }
     }
@@ -104,7 +104,7 @@ fn entry(written: &Value, service: &ServiceReference) -> Result<Value, String> {
 
 /// Completes the `service` with the API server's defaults.
 fn complete(client: &mut Map<String, Value>, service: &ServiceReference) -> Result<(), String> {
-    let written = client
+    let fields = client
         .entry("service")
         .or_insert_with(|| json!({}))
         .as_object_mut()
@@ -114,11 +114,11 @@ fn complete(client: &mut Map<String, Value>, service: &ServiceReference) -> Resu
         ("namespace", json!(service.namespace)),
         ("port", json!(443)),
     ] {
-        let absent = written
+        let absent = fields
             .get(field)
             .is_none_or(|value| value.is_null() || value == "");
         if absent {
-            written.insert(field.to_owned(), value);
+            fields.insert(field.to_owned(), value);
         }
     }
     Ok(())

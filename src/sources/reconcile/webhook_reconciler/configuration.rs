@@ -270,7 +270,11 @@ impl ConfigurationReconciler {
         let request = Request::new(OWNERS.path(None)).get(&owner, &GetParams::default());
         let exchange = self.cluster.exchange(&action, self.pace.request);
         match exchange.json::<Owner>(request).await {
-            Ok(found) => Ok(validation::complete(object, &owner, &found.metadata.uid)),
+            Ok(owner_object) => Ok(validation::complete(
+                object,
+                &owner,
+                &owner_object.metadata.uid,
+            )),
             Err(failure) if failure.code() == Some(404) => Ok(object),
             Err(failure) if failure.code() == Some(403) => {
                 tracing::warn!("{failure}: {} will have no owner", self.name);

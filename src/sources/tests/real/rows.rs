@@ -156,12 +156,12 @@ async fn rows_are_judged_as_everywhere() {
     let wanted = chosen.len();
     let all = |update: &ClusterUpdate| update.config_objects(&"Kubernetes".into()).len() >= wanted;
     let found = timeout(Duration::from_secs(60), updates.wait_for(all)).await;
-    let written = found
+    let config_objects = found
         .expect("all objects within a minute")
         .unwrap()
         .config_objects(&"Kubernetes".into());
     running.abort();
-    let written: BTreeMap<(&str, &str), &ConfigObject> = written
+    let written: BTreeMap<(&str, &str), &ConfigObject> = config_objects
         .iter()
         .map(|one| ((&*one.kind, &*one.name), one))
         .collect();

@@ -69,8 +69,8 @@ impl Sought {
     }
 }
 
-fn names(found: &FoundCredentials) -> Vec<String> {
-    let all = found.all.keys();
+fn names(credentials: &FoundCredentials) -> Vec<String> {
+    let all = credentials.all.keys();
     all.map(|(namespace, name)| format!("{namespace}/{name}"))
         .collect()
 }
@@ -86,34 +86,40 @@ async fn a_secret_is_found_by_its_name_changes_and_goes() {
     // Nobody asks for anything until something is wanted.
     assert!(fake.log().is_empty());
     sought.want(&["edge/a", "edge/missing"]);
-    let found = sought.until(|found| found.resolved.len() == 2).await;
-    assert_eq!(names(&found), ["edge/a"]);
-    let before = found.all.values().next().unwrap().clone();
+    let credentials = sought
+        .until(|credentials| credentials.resolved.len() == 2)
+        .await;
+    assert_eq!(names(&credentials), ["edge/a"]);
+    let before = credentials.all.values().next().unwrap().clone();
     fake.put_in("secrets", secret("edge", "a", &second));
     sought
-        .until(|found| found.all.values().next() != Some(&before))
+        .until(|credentials| credentials.all.values().next() != Some(&before))
         .await;
     // One whose key is another's stays as it was.
     let broken = (first.0.clone(), second.1.clone());
     fake.put_in("secrets", secret("edge", "a", &broken));
     fake.put_in("secrets", secret("edge", "missing", &first));
-    let found = sought
-        .until(|found| found.all.len() == 2 && !found.broken.is_empty())
+    let credentials = sought
+        .until(|credentials| credentials.all.len() == 2 && !credentials.broken.is_empty())
         .await;
-    let (key, cause) = found.broken.first_key_value().unwrap();
+    let (key, cause) = credentials.broken.first_key_value().unwrap();
     assert_eq!((&*key.0, &*key.1), ("edge", "a"));
     assert!(cause.contains("does not match"), "{cause}");
-    let stored = found.all.values().next().unwrap();
+    let stored = credentials.all.values().next().unwrap();
     assert_eq!(*stored.pair.as_ref().unwrap().1, *second.1.as_bytes());
     fake.delete_in("secrets", "edge/a");
     sought
-        .until(|found| names(found) == ["edge/missing"] && found.broken.is_empty())
+        .until(|credentials| {
+            names(credentials) == ["edge/missing"] && credentials.broken.is_empty()
+        })
         .await;
     sought.want(&["demo/a"]);
-    sought.until(|found| names(found) == ["demo/a"]).await;
+    sought
+        .until(|credentials| names(credentials) == ["demo/a"])
+        .await;
     sought.want(&[]);
     sought
-        .until(|found| *found == FoundCredentials::default())
+        .until(|credentials| *credentials == FoundCredentials::default())
         .await;
     // Each by its name and in its namespace, and nothing else.
     let (paths, queries) = (fake.paths(), fake.queries());
@@ -137,8 +143,10 @@ async fn one_that_may_not_be_read_is_known_to_be_missing() {
     fake.forbid(&["secrets"]);
     let mut sought = Sought::start(&fake);
     sought.want(&["edge/a"]);
-    let found = sought.until(|found| found.resolved.len() == 1).await;
-    assert!(found.all.is_empty());
+    let credentials = sought
+        .until(|credentials| credentials.resolved.len() == 1)
+        .await;
+    assert!(credentials.all.is_empty());
 }
 
 #[tokio::test]
@@ -150,7 +158,7 @@ async fn so_many_are_looked_for_and_no_more() {
         .collect();
     sought.want(&all.iter().map(|name| &**name).collect::<Vec<_>>());
     sought
-        .until(|found| found.resolved.len() == all.len())
+        .until(|credentials| credentials.resolved.len() == all.len())
         .await;
     let mut asked = fake.queries();
     asked.retain(|query| !query.contains("watch=true"));

@@ -303,8 +303,8 @@ async fn kinds_of_configuration_come_and_go() {
     let update = source.until(|update| update.problems.len() == 2).await;
     assert_eq!(hosts(&update), ["b.example"]);
     assert_eq!(update.problems[0].kind, "ServiceEntry");
-    let written = update.config_objects(&"here".into());
-    let summaries: Vec<_> = written
+    let config_objects = update.config_objects(&"here".into());
+    let summaries: Vec<_> = config_objects
         .iter()
         .map(|one| {
             (
@@ -323,13 +323,13 @@ async fn kinds_of_configuration_come_and_go() {
         ]
     );
     // What is wrong is in the version that the server has, also where an earlier one is used.
-    for (one, name) in written.iter().zip(["demo/e", "demo/new"]) {
+    for (one, name) in config_objects.iter().zip(["demo/e", "demo/new"]) {
         let object = fake.get_in("serviceentries", name);
         let version = object["metadata"]["resourceVersion"].as_str().unwrap();
         assert_eq!(one.origin.to_string(), format!("here/{name}@{version}"));
     }
     assert_eq!(
-        written[0].metadata["creationTimestamp"],
+        config_objects[0].metadata["creationTimestamp"],
         "1970-01-01T00:00:07Z"
     );
     fake.delete_in("serviceentries", "demo/new");
@@ -374,9 +374,9 @@ async fn rules_for_traffic_come_and_go() {
     let update = source.until(|update| hosts(update) == ["a.example"]).await;
     // The kind is not watched twice, and pages show the typed objects.
     assert_eq!(update.counts["VirtualService"], 1);
-    let written = update.config_objects(&"here".into());
-    assert_eq!(written.len(), 1);
-    assert_eq!(written[0].spec.value(), route("a.example")["spec"]);
+    let config_objects = update.config_objects(&"here".into());
+    assert_eq!(config_objects.len(), 1);
+    assert_eq!(config_objects[0].spec.value(), route("a.example")["spec"]);
     fake.set_api_group(ISTIO, &["virtualservices", "destinationrules"]);
     let rule = json!({"metadata": metadata, "spec": {"host": "b.example"}});
     fake.put_in("destinationrules", rule);
@@ -439,8 +439,8 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
         update.others.iter().count() == 2 && update.sync_state == SyncState::Synced
     };
     let update = source.until(both).await;
-    let written = update.config_objects(&"here".into());
-    let summaries: Vec<_> = written
+    let config_objects = update.config_objects(&"here".into());
+    let summaries: Vec<_> = config_objects
         .iter()
         .map(|one| (&*one.api_version, &*one.kind, &*one.name, one.is_accepted))
         .collect();
@@ -457,7 +457,7 @@ async fn kinds_without_effect_are_kept_to_be_looked_at() {
         ]
     );
     assert_eq!(
-        (&written[1].spec.value(), &written[1].metadata),
+        (&config_objects[1].spec.value(), &config_objects[1].metadata),
         (&role, &metadata)
     );
     // A refused object has no effect for that reason, and is none of those that the kind has.

@@ -114,13 +114,9 @@ fn pod(reference: Option<TargetRef>, namespace: &str) -> Option<Key> {
 }
 
 /// Ports that a proxy carries. One without a number is all ports, which no service has.
-fn ports(
-    field: &str,
-    written: Items<EndpointPort>,
-    wrong: &mut FirstError,
-) -> Vec<(Arc<str>, u16)> {
-    let written = wrong.items(field, written).into_iter();
-    written
+fn ports(field: &str, ports: Items<EndpointPort>, wrong: &mut FirstError) -> Vec<(Arc<str>, u16)> {
+    let ports = wrong.items(field, ports).into_iter();
+    ports
         .filter(|port| matches!(&*port.protocol, "" | "TCP"))
         .filter_map(|port| {
             let number = match port.port {

@@ -96,8 +96,8 @@ struct SharedTexts {
 
 impl SharedTexts {
     fn share(&mut self, text: String) -> Arc<str> {
-        if let Some(known) = self.texts.get(text.as_str()) {
-            return Arc::clone(known);
+        if let Some(shared) = self.texts.get(text.as_str()) {
+            return Arc::clone(shared);
         }
         if self.texts.len() >= self.max {
             self.texts.retain(|text| Arc::strong_count(text) > 1);
@@ -189,17 +189,17 @@ mod tests {
 
     #[test]
     fn texts_are_shared_while_they_are_in_use() {
-        let mut known = SharedTexts {
+        let mut texts = SharedTexts {
             texts: BTreeSet::new(),
             max: FEW,
         };
-        let shared = known.share("app".to_owned());
+        let shared = texts.share("app".to_owned());
         for n in 0..10 * FEW {
-            known.share(n.to_string());
+            texts.share(n.to_string());
         }
-        assert!(known.texts.len() <= FEW);
-        assert!(Arc::ptr_eq(&shared, &known.share("app".to_owned())));
-        let all: Vec<_> = (0..3 * FEW).map(|n| known.share(n.to_string())).collect();
-        assert_eq!(known.texts.len(), all.len() + 1);
+        assert!(texts.texts.len() <= FEW);
+        assert!(Arc::ptr_eq(&shared, &texts.share("app".to_owned())));
+        let all: Vec<_> = (0..3 * FEW).map(|n| texts.share(n.to_string())).collect();
+        assert_eq!(texts.texts.len(), all.len() + 1);
     }
 }

@@ -159,8 +159,8 @@ fn addresses(cluster: &[String], external: &[String], wrong: &mut FirstError) ->
 }
 
 /// Parses the addresses of load balancers, each once.
-fn load_balancers(written: Items<LoadBalancerIngress>, wrong: &mut FirstError) -> Vec<IpAddr> {
-    let all = wrong.items("status.loadBalancer.ingress", written);
+fn load_balancers(ingresses: Items<LoadBalancerIngress>, wrong: &mut FirstError) -> Vec<IpAddr> {
+    let all = wrong.items("status.loadBalancer.ingress", ingresses);
     let addresses = all
         .iter()
         .filter_map(|one| wrong.address("status.loadBalancer.ingress.ip", &one.ip));
@@ -224,20 +224,20 @@ fn bound<T>(field: &str, items: &mut Vec<T>, max: usize, wrong: &mut FirstError)
     }
 }
 
-fn ports(written: Items<ServicePort>, wrong: &mut FirstError) -> Vec<Port> {
+fn ports(items: Items<ServicePort>, wrong: &mut FirstError) -> Vec<Port> {
     let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
     let mut ports = Vec::new();
-    for written in wrong.items("spec.ports", written) {
-        let name: Arc<str> = written.name.into();
-        let Some(number) = wrong.number("spec.ports.port", &written.port) else {
+    for port in wrong.items("spec.ports", items) {
+        let name: Arc<str> = port.name.into();
+        let Some(number) = wrong.number("spec.ports.port", &port.port) else {
             continue;
         };
-        let app = Some(&*written.app_protocol).filter(|app| !app.is_empty());
+        let app = Some(&*port.app_protocol).filter(|app| !app.is_empty());
         // One number may be there for TCP and for UDP.
-        let Some(protocol) = Protocol::of_kubernetes(&written.protocol, app, &name, number) else {
+        let Some(protocol) = Protocol::of_kubernetes(&port.protocol, app, &name, number) else {
             continue;
         };
-        let Some(target) = target(written.target_port, number, wrong) else {
+        let Some(target) = target(port.target_port, number, wrong) else {
             continue;
         };
         if names.contains(&name) || numbers.contains(&number) {
@@ -257,12 +257,12 @@ fn ports(written: Items<ServicePort>, wrong: &mut FirstError) -> Vec<Port> {
 }
 
 fn target(
-    written: Lenient<Option<PortOrName<i64>>>,
+    port: Lenient<Option<PortOrName<i64>>>,
     number: u16,
     wrong: &mut FirstError,
 ) -> Option<Target> {
     const FIELD: &str = "spec.ports.targetPort";
-    let target = match written {
+    let target = match port {
         Lenient::Read(None | Some(PortOrName::Port(0))) => return Some(Target::Number(number)),
         Lenient::Read(Some(PortOrName::Port(target))) => target,
         Lenient::Read(Some(PortOrName::Name(text))) if text.is_empty() => {
