@@ -323,13 +323,13 @@ impl Ingresses {
         turn_outcome: &mut TurnOutcome,
     ) {
         let (dirty, outcomes) = (&self.dirty, &self.outcomes);
-        let kept = |host: &str| {
+        let current_name = |host: &str| {
             let target = Target::Host(host.to_owned());
             let is_later = dirty.contains(&target);
             let outcome = outcomes.get(&target).filter(|_| is_later)?;
             outcome.object.as_ref().map(|(_, key)| key.name.clone())
         };
-        for (host, name) in self.shared_names.assign(base, regenerated, kept) {
+        for (host, name) in self.shared_names.assign(base, regenerated, current_name) {
             self.set_name(&Target::Host(host), name, port, turn_outcome);
         }
     }
@@ -343,8 +343,8 @@ impl Ingresses {
         turn_outcome: &mut TurnOutcome,
     ) {
         if !turn_outcome.generated.contains_key(target) {
-            let known = self.outcomes.get(target);
-            let known = known.and_then(|outcome| outcome.object.clone());
+            let outcome = self.outcomes.get(target);
+            let known = outcome.and_then(|outcome| outcome.object.clone());
             if known.as_ref().is_some_and(|(_, key)| key.name == name) {
                 return;
             }

@@ -56,12 +56,12 @@ impl SharedNames {
     }
 
     /// Returns hosts of a name with the names of their VirtualServices: those that were made again, and those that may have another
-    /// name now. `kept` returns the name of a host that has changed and is made again later: it keeps its name until then.
+    /// name now. `current_name` returns the name of a host that has changed and is made again later: it keeps its name until then.
     pub(super) fn assign(
         &mut self,
         base: &str,
         regenerated: BTreeSet<String>,
-        kept: impl Fn(&str) -> Option<String>,
+        current_name: impl Fn(&str) -> Option<String>,
     ) -> Vec<(String, String)> {
         let Some(hosts) = self.hosts.get(base) else {
             self.hashed.remove(base);
@@ -73,19 +73,19 @@ impl SharedNames {
                 true => hosts.clone(),
                 false => regenerated,
             };
-            let is_now = |host: &String| hosts.contains(host) && kept(host).is_none();
+            let is_now = |host: &String| hosts.contains(host) && current_name(host).is_none();
             let renamed = renamed.into_iter().filter(is_now);
             return renamed.map(|host| (host.clone(), hashed(&host))).collect();
         }
         self.hashed.remove(base);
-        let kept: BTreeMap<&String, String> = hosts
+        let current_names: BTreeMap<&String, String> = hosts
             .iter()
-            .filter_map(|host| Some((host, kept(host)?)))
+            .filter_map(|host| Some((host, current_name(host)?)))
             .collect();
-        let is_taken = |name: &String| kept.values().any(|kept| kept == name);
+        let is_taken = |name: &String| current_names.values().any(|current| current == name);
         let mut names = Vec::new();
         for (number, host) in hosts.iter().enumerate() {
-            if kept.contains_key(host) {
+            if current_names.contains_key(host) {
                 continue;
             }
             let name = match number {
@@ -155,8 +155,8 @@ mod tests {
             names.insert(BASE, host);
         }
         // `a` is new, and `b` has the name that is for `a`.
-        let kept = |host: &str| (host == "b").then(|| BASE.to_owned());
-        let found = names.assign(BASE, ["a".to_owned()].into(), kept);
+        let current_name = |host: &str| (host == "b").then(|| BASE.to_owned());
+        let found = names.assign(BASE, ["a".to_owned()].into(), current_name);
         let expected = [("a", hashed("a")), ("c", format!("{BASE}-2"))];
         assert_eq!(found, expected.map(|(host, name)| (host.to_owned(), name)));
         let numbered = ["", "-1", "-2"].map(|tail| format!("{BASE}{tail}"));

@@ -21,24 +21,24 @@ enum Match {
 
 impl Match {
     fn of(path: &IngressPath) -> Self {
-        let written = &*path.path;
-        if written.is_empty() {
+        let text = &*path.path;
+        if text.is_empty() {
             return Self::Anything;
         }
         match &*path.path_type {
-            "Exact" => Self::Exact(written.to_owned()),
-            "Prefix" => match written.trim_end_matches('/') {
+            "Exact" => Self::Exact(text.to_owned()),
+            "Prefix" => match text.trim_end_matches('/') {
                 "" => Self::Prefix("/".to_owned()),
                 path => Self::Below(path.to_owned()),
             },
             _ => {
                 // No type, or the implementation's own: Galley's older reading, in which both endings mean a
                 // prefix.
-                let prefix = written.strip_suffix(".*");
-                match prefix.or_else(|| written.strip_suffix("/*")) {
+                let prefix = text.strip_suffix(".*");
+                match prefix.or_else(|| text.strip_suffix("/*")) {
                     Some("") => Self::Prefix("/".to_owned()),
                     Some(prefix) => Self::Prefix(prefix.to_owned()),
-                    None => Self::Exact(written.to_owned()),
+                    None => Self::Exact(text.to_owned()),
                 }
             }
         }

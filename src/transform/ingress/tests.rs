@@ -77,9 +77,9 @@ fn a_host_that_cannot_be_served_is_left_out_alone() {
         ]},
     });
     let outcome = generated(&all(&[("shop", "front", one)]));
-    let found: Vec<_> = outcome.findings.iter().map(|one| &*one.path).collect();
+    let paths: Vec<_> = outcome.findings.iter().map(|one| &*one.path).collect();
     assert_eq!(
-        found,
+        paths,
         [
             "spec.tls[0].hosts[1]",
             "spec.tls[1].hosts[0]",
@@ -111,8 +111,8 @@ fn a_secret_that_no_router_reads_is_told() {
     let tls = |name: &str| json!({"hosts": ["a.example"], "secretName": name});
     let one = json!({"spec": {"tls": [tls("istio-ingress-certs"), tls("a"), tls("")]}});
     let outcome = generated(&all(&[("shop", "front", one)]));
-    let found: Vec<_> = outcome.findings.iter().map(|one| &*one.path).collect();
-    assert_eq!(found, ["spec.tls[1].secretName"]);
+    let paths: Vec<_> = outcome.findings.iter().map(|one| &*one.path).collect();
+    assert_eq!(paths, ["spec.tls[1].secretName"]);
     assert!(outcome.findings[0].message.starts_with("has no effect: "));
 }
 
@@ -222,7 +222,7 @@ fn a_class_decides_whose_it_is() {
     let named = |class: &str| json!({"spec": {"ingressClassName": class}});
     let mut both = named("istio");
     both["metadata"] = annotated("other")["metadata"].clone();
-    for (written, strict, default) in [
+    for (ingress, strict, default) in [
         (json!({}), false, true),
         (annotated("istio"), true, true),
         (annotated("other"), false, false),
@@ -230,7 +230,7 @@ fn a_class_decides_whose_it_is() {
         (named("other"), false, false),
         (both, false, false),
     ] {
-        let ingresses = all(&[("shop", "front", written.clone())]);
+        let ingresses = all(&[("shop", "front", ingress.clone())]);
         for (mode, taken) in [
             (Strict, strict),
             (Unspecified, strict),
@@ -241,7 +241,7 @@ fn a_class_decides_whose_it_is() {
             assert_eq!(
                 outcome.generated.len(),
                 usize::from(taken),
-                "{mode:?} {written}"
+                "{mode:?} {ingress}"
             );
         }
     }

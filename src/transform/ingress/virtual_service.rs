@@ -23,10 +23,10 @@ pub(super) fn virtual_service(
         let Some(rule) = ingress.spec.rules.get(*at) else {
             continue;
         };
-        let found = routes(key, *at, rule, context, findings);
+        let routes = routes(key, *at, rule, context, findings);
         // Name and metadata are those of the first Ingress that has a route here, so an Ingress without a route is not the
         // first.
-        if found.is_empty() {
+        if routes.is_empty() {
             continue;
         }
         let merged = merged.get_or_insert_with(|| Host {
@@ -34,7 +34,7 @@ pub(super) fn virtual_service(
             metadata: context.carried.carried(key, ingress),
             routes: Vec::new(),
         });
-        merged.routes.extend(found);
+        merged.routes.extend(routes);
     }
     merged?.generated(host, findings)
 }

@@ -261,8 +261,8 @@ impl Services {
     /// Returns the number of a service's port by its name, as an Ingress may name it.
     pub fn port(&self, service: &Key, name: &str) -> Option<u16> {
         let ports = &self.services.get(service)?.spec.ports.items;
-        let named = ports.iter().find(|port| port.name == name)?;
-        number(&named.port)
+        let service_port = ports.iter().find(|port| port.name == name)?;
+        number(&service_port.port)
     }
 
     /// Builds the entry of a service from the present objects. `None`: there is no such service.

@@ -202,15 +202,15 @@ impl EntryBuilder<'_> {
                 .map(|(name, port)| (name.to_owned(), u32::from(port)))
                 .collect();
             for endpoint in ready(group, true) {
-                let named = endpoint.pod(&key.namespace);
-                let named = named.map(|pod| self.of.pods.get_key_value(&pod));
+                let target = endpoint.pod(&key.namespace);
+                let target = target.map(|pod| self.of.pods.get_key_value(&pod));
                 for ip in &endpoint.ips {
                     let mut entry = WorkloadEntry {
                         address: ip.clone(),
                         ports: ports.clone(),
                         ..WorkloadEntry::default()
                     };
-                    if let Some((pod_key, pod)) = named.unwrap_or_else(|| self.of.pod_at(ip)) {
+                    if let Some((pod_key, pod)) = target.unwrap_or_else(|| self.of.pod_at(ip)) {
                         entry.labels = pod.metadata.labels.clone();
                         let node = self.of.nodes.get(&pod.spec.node_name);
                         entry.locality = node.map(locality).unwrap_or_default();
@@ -241,7 +241,7 @@ impl EntryBuilder<'_> {
 
     fn not_ready(&self) -> Result<String, EntryTooLarge> {
         let mut room = Room(MAX_BYTES);
-        let mut found = Vec::new();
+        let mut addresses = Vec::new();
         let declared = self.declared();
         for group in self.groups() {
             for ip in ready(group, false).flat_map(|endpoint| &endpoint.ips) {
@@ -249,11 +249,11 @@ impl EntryBuilder<'_> {
                     let address = host_and_port(ip, port);
                     // With its comma.
                     room.take(address.len().saturating_add(1))?;
-                    found.push(address);
+                    addresses.push(address);
                 }
             }
         }
-        Ok(found.join(","))
+        Ok(addresses.join(","))
     }
 }
 
