@@ -109,13 +109,13 @@ mod tests {
     fn object(weights: [u32; 2]) -> Object {
         let route = |weight: u32| json!({"destination": {"host": "web"}, "weight": weight});
         let routes = weights.map(route);
-        let written = json!({
+        let document = json!({
             "apiVersion": "networking.istio.io/v1",
             "kind": "VirtualService",
             "metadata": {"name": "web", "namespace": "shop", "labels": {"l": "1"}},
             "spec": {"hosts": ["web"], "http": [{"route": routes}]},
         });
-        let (object, _) = config::read(&written);
+        let (object, _) = config::read(&document);
         object.unwrap()
     }
 
@@ -240,14 +240,14 @@ mod tests {
     /// Only the name of a generated Gateway is exempt from validation.
     #[test]
     fn only_a_generated_gateway_has_a_name_that_is_no_label() {
-        let written = json!({
+        let document = json!({
             "apiVersion": "networking.istio.io/v1",
             "kind": "Gateway",
             "metadata": {"name": "web", "namespace": "shop"},
             "spec": {"servers": [{"port": {"number": 80, "name": "http", "protocol": "HTTP"}, "hosts": ["*"]}]},
         });
-        let (object, found) = config::check(&written);
-        assert_eq!(found, []);
+        let (object, findings) = config::check(&document);
+        assert_eq!(findings, []);
         let object = object.unwrap();
         for (name, wanted) in [
             ("shop/web", ObjectStatus::Accepted),
@@ -259,11 +259,11 @@ mod tests {
             assert_eq!(status(&object, name), wanted, "{name}");
         }
         // At the door it is one as any other.
-        let mut written = written;
+        let mut document = document;
         for name in ["a.b", "a.b-generated"] {
-            written["metadata"]["name"] = json!(name);
-            let (_, found) = config::check(&written);
-            assert_eq!(found[0].path, "metadata.name", "{name}");
+            document["metadata"]["name"] = json!(name);
+            let (_, findings) = config::check(&document);
+            assert_eq!(findings[0].path, "metadata.name", "{name}");
         }
     }
 

@@ -144,13 +144,13 @@ impl<T> SinkCollection<T> {
         self.source_checksum = CollectionChecksum::default();
         self.unknown = 0;
         let mut left = max.unwrap_or_default();
-        let mut named = BTreeMap::new();
+        let mut versions = BTreeMap::new();
         for (name, entry) in &mut self.entries {
             let length = name.len() + entry.version.len() + AROUND;
             entry.is_at_source = max.is_some() && length <= left;
             if entry.is_at_source {
                 left = left.saturating_sub(length);
-                named.insert(name.to_string(), entry.version.to_string());
+                versions.insert(name.to_string(), entry.version.to_string());
                 self.source_checksum.add(name, &entry.version);
             } else {
                 self.unknown = self.unknown.saturating_add(1);
@@ -158,7 +158,7 @@ impl<T> SinkCollection<T> {
         }
         max?;
         if self.unknown == 0 || self.is_added_up() {
-            return Some(named);
+            return Some(versions);
         }
         // Without a sum the loss of an unnamed member would go unnoticed; so all members are requested again.
         self.begin(None)

@@ -323,9 +323,9 @@ impl Play {
     /// Begins a stream; returns the names in the first request.
     fn again(&mut self) {
         let first = self.0.start(at(1)).remove(0);
-        let named: Vec<_> = first.initial_resource_versions.keys().collect();
+        let names: Vec<_> = first.initial_resource_versions.keys().collect();
         assert!(first.incremental && first.response_nonce.is_empty());
-        assert_eq!(named, ["n/1", "n/2", "n/3"]);
+        assert_eq!(names, ["n/1", "n/2", "n/3"]);
     }
 
     fn names(&self) -> String {
@@ -433,10 +433,14 @@ fn as_many_are_named_as_there_is_room_for() {
     members.push((&long, "x"));
     play.say(&part(&members, &[], &members));
     let first = &play.0.start(at(0))[0];
-    let named = &first.initial_resource_versions;
+    let versions = &first.initial_resource_versions;
     // The first ones, but for one that is too long by itself.
-    assert!(first.incremental && named.len() > 12_000, "{}", named.len());
-    assert!(named.keys().eq(names.iter().take(named.len())));
+    assert!(
+        first.incremental && versions.len() > 12_000,
+        "{}",
+        versions.len()
+    );
+    assert!(versions.keys().eq(names.iter().take(versions.len())));
     let length = prost::Message::encoded_len(first);
     assert!((800 << 10..1 << 20).contains(&length), "{length}");
 }

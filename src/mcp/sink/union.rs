@@ -79,8 +79,8 @@ impl<T> SourceUnion<T> {
         name: &Arc<str>,
         object: Option<&Arc<T>>,
     ) -> Option<()> {
-        let given = self.sources.get_mut(source)?;
-        let objects = given.entry(collection.clone()).or_default();
+        let collections = self.sources.get_mut(source)?;
+        let objects = collections.entry(collection.clone()).or_default();
         let before = match object {
             Some(object) => objects.insert(name.clone(), object.clone()),
             None => objects.remove(name),
@@ -102,7 +102,7 @@ impl<T> SourceUnion<T> {
         is_set: bool,
     ) {
         let mut sources = self.sources.iter();
-        let is_anywhere = sources.any(|given| get(given, collection, name).is_some());
+        let is_anywhere = sources.any(|collections| get(collections, collection, name).is_some());
         let changed_by = self.changed_by.entry(collection.clone()).or_default();
         let removed_by = self.removed_by.entry(collection.clone()).or_default();
         let removed = removed_by.entry(name.clone()).or_default();
@@ -138,7 +138,7 @@ impl<T> SourceUnion<T> {
             .and_then(|names| names.get(name));
         let earliest = || {
             let mut sources = self.sources.iter();
-            sources.position(|given| get(given, collection, name).is_some())
+            sources.position(|collections| get(collections, collection, name).is_some())
         };
         changed_by.copied().or_else(earliest)
     }
@@ -147,7 +147,7 @@ impl<T> SourceUnion<T> {
     pub fn all(&self, collection: &str) -> BTreeMap<&Arc<str>, &Arc<T>> {
         // The last one collected wins, and the first source has precedence.
         let sources = self.sources.iter().rev();
-        let objects = sources.filter_map(|given| given.get(collection));
+        let objects = sources.filter_map(|collections| collections.get(collection));
         let changed = self.changed_by.get(collection).into_iter().flatten();
         let changed = changed.filter_map(|(name, _)| Some((name, self.get(collection, name)?)));
         objects.flatten().chain(changed).collect()
@@ -160,9 +160,9 @@ impl<T> SourceUnion<T> {
         let collections: BTreeSet<_> = collections.cloned().collect();
         let mut before: BTreeMap<(Arc<str>, Arc<str>), Arc<T>> = BTreeMap::new();
         for collection in collections {
-            let named = self.all(&collection).into_iter();
+            let objects = self.all(&collection).into_iter();
             before.extend(
-                named.map(|(name, object)| ((collection.clone(), name.clone()), object.clone())),
+                objects.map(|(name, object)| ((collection.clone(), name.clone()), object.clone())),
             );
         }
         let old = std::mem::take(&mut self.sources);
@@ -188,7 +188,8 @@ impl<T> SourceUnion<T> {
                 let places = removed.iter().filter_map(|source| place_of(*source));
                 *removed = places.collect();
                 let mut sources = sources.iter();
-                let is_anywhere = sources.any(|given| get(given, collection, name).is_some());
+                let is_anywhere =
+                    sources.any(|collections| get(collections, collection, name).is_some());
                 !removed.is_empty() && is_anywhere
             });
         }
@@ -210,11 +211,11 @@ impl<T> SourceUnion<T> {
 }
 
 fn get<'a, T>(
-    given: &'a BTreeMap<Arc<str>, ObjectsByName<T>>,
+    collections: &'a BTreeMap<Arc<str>, ObjectsByName<T>>,
     collection: &str,
     name: &str,
 ) -> Option<&'a Arc<T>> {
-    given.get(collection)?.get(name)
+    collections.get(collection)?.get(name)
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl GroupSnapshot {
         };
         let is_known = pending
             .get(&resource.name)
-            .is_some_and(|known| known.version == resource.version);
+            .is_some_and(|earlier| earlier.version == resource.version);
         if !is_known {
             pending
                 .changed

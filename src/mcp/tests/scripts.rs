@@ -410,14 +410,14 @@ proptest! {
         }
         // All is sent: a sink that reconnects gets none of the members that it has listed.
         play.cut();
-        let mut named = BTreeMap::new();
+        let mut by_collection = BTreeMap::new();
         while let Some(request) = play.to_source.pop_front() {
             prop_assert_eq!(request.incremental, incremental);
             play.hear(&request);
-            named.insert(request.collection, request.initial_resource_versions);
+            by_collection.insert(request.collection, request.initial_resource_versions);
         }
         for response in &play.to_sink {
-            let named = &named[&response.collection];
+            let named = &by_collection[&response.collection];
             let mut names = response.resources.iter().map(|one| &one.metadata.as_ref().unwrap().name);
             prop_assert!(!incremental || names.all(|name| !named.contains_key(name)));
             prop_assert!(response.removed_resources.is_empty());

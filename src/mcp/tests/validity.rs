@@ -92,12 +92,12 @@ impl Play {
 
     /// Returns the sink's errors for an object that the source offers for a while; `None` if the object cannot be encoded as
     /// it is.
-    fn sink_errors(&mut self, written: &Value) -> Option<Vec<String>> {
-        let (object, found) = config::read(written);
-        let object = object.filter(|_| !found.iter().any(Finding::is_error))?;
+    fn sink_errors(&mut self, document: &Value) -> Option<Vec<String>> {
+        let (object, faults) = config::read(document);
+        let object = object.filter(|_| !faults.iter().any(Finding::is_error))?;
         // A message that is present but empty encodes to no bytes.
-        let named = object.full_name();
-        let sent_as = Object::of_resource(object.kind, &named, object.body.clone());
+        let full_name = object.full_name();
+        let sent_as = Object::of_resource(object.kind, &full_name, object.body.clone());
         if sent_as.unwrap().spec != object.spec {
             return None;
         }
@@ -107,9 +107,9 @@ impl Play {
         self.publish();
         let entries: Vec<_> = self.sink.entries(collection).collect();
         let [(name, entry)] = entries[..] else {
-            panic!("{written}: {entries:?}");
+            panic!("{document}: {entries:?}");
         };
-        assert_eq!(**name, named);
+        assert_eq!(**name, full_name);
         let mut findings = entry.findings.clone();
         let standing = match findings.is_empty() {
             true => ObjectStatus::Accepted,
@@ -117,8 +117,8 @@ impl Play {
                 serving: ServedInstead::Nothing,
             },
         };
-        assert_eq!(entry.status(), standing, "{written}");
-        self.shelf.remove(collection, &named);
+        assert_eq!(entry.status(), standing, "{document}");
+        self.shelf.remove(collection, &full_name);
         self.publish();
         assert_eq!(self.sink.entries(collection).count(), 0);
         // In the order of the rules: there is no text whose order it could be.
