@@ -80,21 +80,21 @@ pub fn configuration(parameters: &Parameters) -> Result<String, String> {
     for (variable, setting, usual) in SETTINGS {
         lines.push((variable, json!(of(setting).unwrap_or(usual))));
     }
-    let mut made = HEAD.to_owned();
+    let mut out = HEAD.to_owned();
     // Writing to a string cannot fail.
     let _ = writeln!(
-        made,
+        out,
         "rewriteAppHTTPProbe: {}",
         truth("rewriteAppProbe").unwrap_or(true)
     );
-    let _ = writeln!(made, "templates:\n  {SIDECAR}: |");
+    let _ = writeln!(out, "templates:\n  {SIDECAR}: |");
     for (variable, value) in lines {
-        let _ = writeln!(made, "    {{{{- ${variable} := {value} }}}}");
+        let _ = writeln!(out, "    {{{{- ${variable} := {value} }}}}");
     }
     for line in TEMPLATE.lines() {
-        let _ = writeln!(made, "    {line}");
+        let _ = writeln!(out, "    {line}");
     }
-    Ok(made)
+    Ok(out)
 }
 
 /// Adds the built-in template to a file without templates.
@@ -144,17 +144,17 @@ mod tests {
 
     #[test]
     fn the_printed_configuration_injects_the_same_pods() {
-        let given = parameters(&[
+        let parameters = parameters(&[
             ("statusPort", "15021"),
             ("rewriteAppProbe", "false"),
             ("coreDump", "true"),
         ]);
-        let text = configuration(&given).unwrap();
+        let text = configuration(&parameters).unwrap();
         let revision = Parameters {
-            revision: given.revision.clone(),
+            revision: parameters.revision.clone(),
             ..Parameters::default()
         };
-        let (own, own_warnings) = load(None, given).unwrap();
+        let (own, own_warnings) = load(None, parameters).unwrap();
         let (printed, warnings) = load(Some(&text), revision).unwrap();
         // The image's tag names no release: whoever has a template can say what its agent is.
         assert_eq!(
@@ -222,12 +222,12 @@ mod tests {
         let name = |variable: &Value| variable["name"].as_str().unwrap().to_owned();
         let own = variables(&BTreeMap::new());
         assert_eq!(own.len(), 20, "{own:?}");
-        let written = own.iter().map(|variable| (name(variable), "mine"));
-        let made = variables(&written.collect());
-        let names: BTreeSet<String> = made.iter().map(name).collect();
+        let own_variables = own.iter().map(|variable| (name(variable), "mine"));
+        let variables = variables(&own_variables.collect());
+        let names: BTreeSet<String> = variables.iter().map(name).collect();
         assert_eq!(names, own.iter().map(name).collect());
-        assert_eq!(names.len(), made.len(), "{made:?}");
-        for variable in &made {
+        assert_eq!(names.len(), variables.len(), "{variables:?}");
+        for variable in &variables {
             let is_mine = variable["value"] == "mine";
             assert_eq!(
                 is_mine,

@@ -25,12 +25,8 @@ fn share(pod: &Value, values: &Value) -> i64 {
         .find_map(|name| pod::annotation(pod, &format!("sidecar.istio.io/{name}")));
     let of_values = |kind: &str| {
         // YAML reads `2` as a number and `500m` as text.
-        let found = values.pointer(&format!("/global/proxy/resources/{kind}/cpu"))?;
-        Some(
-            found
-                .as_str()
-                .map_or_else(|| found.to_string(), str::to_owned),
-        )
+        let cpu = values.pointer(&format!("/global/proxy/resources/{kind}/cpu"))?;
+        Some(cpu.as_str().map_or_else(|| cpu.to_string(), str::to_owned))
     };
     let quantity = by_annotation
         .map(str::to_owned)

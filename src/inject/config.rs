@@ -150,8 +150,8 @@ impl Configuration {
 
     /// `.CompliancePolicy`, which istiod has from the same variable.
     pub(crate) fn compliance_policy(&self) -> &str {
-        let found = self.environment.get("COMPLIANCE_POLICY");
-        found.map_or("", String::as_str)
+        let policy = self.environment.get("COMPLIANCE_POLICY");
+        policy.map_or("", String::as_str)
     }
 
     /// `.InboundTrafficPolicyMode`: how the mesh hands traffic to applications.
@@ -266,11 +266,11 @@ fn usual_proxy(
     };
     let config = mesh.default_config.clone();
     let config = config.unwrap_or_else(api::mesh::proxy_defaults);
-    let written = text.map(api::mesh::written_defaults).transpose();
-    let written = written.map_err(broken)?.unwrap_or_default();
-    let newer = yaml_safe::newer_variables(&written);
+    let defaults = text.map(api::mesh::written_defaults).transpose();
+    let defaults = defaults.map_err(broken)?.unwrap_or_default();
+    let newer = yaml_safe::newer_variables(&defaults);
     warnings.extend(newer.map(|warning| format!("mesh configuration: defaultConfig.{warning}")));
-    data::proxy_config(config, written).map_err(broken)
+    data::proxy_config(config, defaults).map_err(broken)
 }
 
 fn values(text: Option<&str>) -> Result<serde_json::Value, ConfigurationError> {

@@ -102,10 +102,10 @@ fn own_value(pod: &Value) -> Option<(&'static str, &str)> {
         ("label", pod::label(pod, INJECT)),
         ("annotation", pod::annotation(pod, INJECT)),
     ];
-    let mut given = places
+    let mut values = places
         .into_iter()
         .filter_map(|(place, value)| Some((place, value?)));
-    given.find(|(_, value)| !value.is_empty())
+    values.find(|(_, value)| !value.is_empty())
 }
 
 /// Warns of a value that enables the injection of a pod which is never injected.
@@ -256,9 +256,9 @@ mod tests {
             (json!({"metadata": null}), "ns", false, false, "policy"),
         ];
         for (pod, namespace, enabled, inject, reason) in rows {
-            let found = decide(&pod, namespace, Some(&policy(enabled)));
+            let decision = decide(&pod, namespace, Some(&policy(enabled)));
             assert_eq!(
-                (found.inject, found.reason),
+                (decision.inject, decision.reason),
                 (inject, reason),
                 "{pod} {namespace} {enabled}"
             );
@@ -303,8 +303,8 @@ mod tests {
             (&json!({}), "ns", "labels", "true", None),
         ] {
             let pod = json!({"metadata": {key: {"sidecar.istio.io/inject": value}}, "spec": spec});
-            let found = decide(&pod, namespace, Some(&policy(true)));
-            assert_eq!(found.warning.as_deref(), warning, "{pod}");
+            let decision = decide(&pod, namespace, Some(&policy(true)));
+            assert_eq!(decision.warning.as_deref(), warning, "{pod}");
         }
         // The label is what would count.
         let both = json!({"metadata": {"labels": {"sidecar.istio.io/inject": "no"}, "annotations": {"sidecar.istio.io/inject": "true"}},
@@ -332,13 +332,13 @@ mod tests {
             (" true", false, false),
         ] {
             for (key, reason) in [("labels", "label"), ("annotations", "annotation")] {
-                let found = decide(
+                let decision = decide(
                     &json!({"metadata": {key: {"sidecar.istio.io/inject": value}}}),
                     "ns",
                     Some(&policy(!inject)),
                 );
                 assert_eq!(
-                    (found.inject, found.reason, found.warning.is_none()),
+                    (decision.inject, decision.reason, decision.warning.is_none()),
                     (inject, reason, understood),
                     "{value}"
                 );

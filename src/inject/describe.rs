@@ -52,11 +52,11 @@ mod tests {
             ..Sources::default()
         };
         let (configuration, _) = Configuration::load(sources, Parameters::default()).unwrap();
-        let found = configuration.describe();
-        assert_eq!(found.policy, "disabled");
-        assert_eq!(found.delimiters, ("[[".to_owned(), "]]".to_owned()));
-        let [(_, version)] = &found.templates[..] else {
-            panic!("{found:?}")
+        let description = configuration.describe();
+        assert_eq!(description.policy, "disabled");
+        assert_eq!(description.delimiters, ("[[".to_owned(), "]]".to_owned()));
+        let [(_, version)] = &description.templates[..] else {
+            panic!("{description:?}")
         };
         assert_eq!(version.len(), 64);
     }

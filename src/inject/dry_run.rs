@@ -37,8 +37,8 @@ impl Configuration {
         let (configuration, mut warnings) = Self::read(sources, parameters)?;
         if configuration.is_built_in() {
             let found = proxy_config_ends(&configuration.proxy.config, false).into_iter();
-            let found = found.map(|found| format!("mesh configuration: defaultConfig.{found}"));
-            warnings.extend(found);
+            let fields = found.map(|field| format!("mesh configuration: defaultConfig.{field}"));
+            warnings.extend(fields);
         }
         configuration.dry_run(&mut warnings)?;
         Ok((configuration, warnings))
@@ -60,9 +60,9 @@ impl Configuration {
                 if let Ok(text) = &text {
                     warnings.extend(unreadable(template, text, Fragment::read));
                 }
-                let made = text.ok().and_then(|text| of_output(&text, Fragment::read));
-                if made.is_some_and(|made| {
-                    made.proxy().is_some() && self.agents.guesses(made.release())
+                let fragment = text.ok().and_then(|text| of_output(&text, Fragment::read));
+                if fragment.is_some_and(|fragment| {
+                    fragment.proxy().is_some() && self.agents.guesses(fragment.release())
                 }) {
                     warnings.push(self.guess());
                 }
@@ -72,13 +72,13 @@ impl Configuration {
                 let defaults = defaults.unwrap_or_default();
                 let defaults: BTreeSet<&str> = defaults.iter().map(|one| one.name()).collect();
                 let mut others = Vec::new();
-                let mut made = Vec::new();
+                let mut layers = Vec::new();
                 for template in template_set.templates() {
                     let failure = match self.dry_rendered(template) {
                         Ok(text) => {
                             warnings.extend(unreadable(template, &text, layer::read));
                             let layer = of_output(&text, layer::read);
-                            made.extend(layer.filter(|_| defaults.contains(template.name())));
+                            layers.extend(layer.filter(|_| defaults.contains(template.name())));
                             continue;
                         }
                         Err(failure) if failure.is_unknown_field => failure,
@@ -92,8 +92,8 @@ impl Configuration {
                     }
                 }
                 // The image is one template's, and others add to its container.
-                let is_guess = made.iter().any(layer::makes_proxy)
-                    && self.agents.guesses(layer::proxy_release(&made));
+                let is_guess = layers.iter().any(layer::makes_proxy)
+                    && self.agents.guesses(layer::proxy_release(&layers));
                 // An image for the built-in template has an agent of today, and there is no template of the user's to tell more.
                 if is_guess && !self.is_built_in() {
                     warnings.push(self.guess());

@@ -110,19 +110,20 @@ impl Configuration {
         validated: Option<PodProxy>,
         warnings: &mut Warnings,
     ) -> Arc<Proxy> {
-        let found = match self.injected_proxy() {
+        let pod_proxy = match self.injected_proxy() {
             // The configuration was valid when it was loaded.
             Some(injected) => injected.ok(),
             None => validated,
         };
-        let proxy = match found {
+        let proxy = match pod_proxy {
             Some(PodProxy {
                 proxy,
-                warnings: found,
+                warnings: messages,
             }) => {
-                let found = found.into_iter();
-                warnings
-                    .extend(found.map(|warning| format!("annotation {PROXY_CONFIG}: {warning}")));
+                let messages = messages.into_iter();
+                warnings.extend(
+                    messages.map(|warning| format!("annotation {PROXY_CONFIG}: {warning}")),
+                );
                 Arc::new(proxy)
             }
             None => Arc::clone(&self.proxy),
@@ -134,8 +135,8 @@ impl Configuration {
         // Other templates may have a proxy of Istio, which takes more.
         if self.is_built_in() {
             let has_policy = annotation_of(CONTROL_PLANE_AUTH_POLICY).is_some();
-            let found = proxy_config_ends(&proxy.config, has_policy).into_iter();
-            warnings.extend(found.map(|found| format!("ProxyConfig: {found}")));
+            let ends = proxy_config_ends(&proxy.config, has_policy).into_iter();
+            warnings.extend(ends.map(|end| format!("ProxyConfig: {end}")));
         }
         proxy
     }
@@ -197,43 +198,43 @@ impl Injection<'_> {
         render_cache: &RenderCache<Fragment>,
         mut now: Status,
     ) -> Result<InjectedPod, StopReason> {
-        let mut made = self.sent.clone();
+        let mut pod = self.sent.clone();
         // Early Istios left no status that can be read, but always the same names.
         let earlier = Status::of(self.sent).unwrap_or_else(Status::legacy);
-        let removal = uninject_for_fragment(&mut made, &earlier, &now.version);
+        let removal = uninject_for_fragment(&mut pod, &earlier, &now.version);
         self.warnings.extend(removal.warnings());
-        let (before, owner) = self.prepare(&mut made, &earlier)?;
-        let (mut made, mut fragment) =
-            self.rendered_fragment(template, render_cache, made, &owner)?;
+        let (before, owner) = self.prepare(&mut pod, &earlier)?;
+        let (mut pod, mut fragment) =
+            self.rendered_fragment(template, render_cache, pod, &owner)?;
         now.lists = fragment.names();
         let release = fragment.release();
         let port = fragment.status_port().or_else(|| {
             let of_mesh = release.is_of_istiods_fragments();
-            of_mesh.then(|| self.usual_status_port(&made)).flatten()
+            of_mesh.then(|| self.usual_status_port(&pod)).flatten()
         });
-        self.rewrite_probes(&mut made, &mut fragment, port, &removal.originals);
-        fragment.put(&mut made, &self.configuration.mesh);
-        metrics::set_variables(&mut made, &self.path_variables());
+        self.rewrite_probes(&mut pod, &mut fragment, port, &removal.originals);
+        fragment.put(&mut pod, &self.configuration.mesh);
+        metrics::set_variables(&mut pod, &self.path_variables());
         if let (true, Some(port)) = (release.is_of_istiods_fragments(), port) {
-            self.merge_metrics(&mut made, port);
+            self.merge_metrics(&mut pod, port);
         }
         if self.native {
-            native_sidecar::convert(&mut made, port);
-            now.locate(&made);
+            native_sidecar::convert(&mut pod, port);
+            now.locate(&pod);
         }
-        self.label_fragment(&mut made, release, &owner);
-        replaced_values::note(&mut now, &before, &made);
-        fragment::set_annotations(&mut made, [(STATUS.to_owned(), Value::from(now.to_text()))]);
+        self.label_fragment(&mut pod, release, &owner);
+        replaced_values::note(&mut now, &before, &pod);
+        fragment::set_annotations(&mut pod, [(STATUS.to_owned(), Value::from(now.to_text()))]);
         let replaced_elements =
-            reinject::reinject(self.sent, &mut made, &earlier, &now, Placement::AtEnd);
+            reinject::reinject(self.sent, &mut pod, &earlier, &now, Placement::AtEnd);
         if self.native {
-            native_sidecar::order_init(&mut made, &now);
+            native_sidecar::order_init(&mut pod, &now);
         } else if release.is_of_istiods_fragments() {
-            native_sidecar::order_fragment(&mut made, &now, self.holds());
+            native_sidecar::order_fragment(&mut pod, &now, self.holds());
         }
         self.warn_of_core_dumps(&now);
         Ok(InjectedPod {
-            pod: made,
+            pod,
             status: now,
             replaced_elements,
         })
@@ -244,30 +245,30 @@ impl Injection<'_> {
         &mut self,
         template: &Template,
         render_cache: &RenderCache<Fragment>,
-        made: Value,
+        pod: Value,
         owner: &Owner,
     ) -> Result<(Value, Fragment), StopReason> {
-        let pod = Arc::new(made);
+        let pod = Arc::new(pod);
         let text = self.render(template, &pod, owner)?;
         // The rendering has let go of it.
-        let made = Arc::unwrap_or_clone(pod);
+        let pod = Arc::unwrap_or_clone(pod);
         let fragment = self.read(template, text, render_cache, Fragment::read)?;
         let Some(mut fragment) = fragment else {
             return Err(StopReason::Skip(reason::EMPTY_TEMPLATE));
         };
-        fragment.complete(&made);
-        Ok((made, fragment))
+        fragment.complete(&pod);
+        Ok((pod, fragment))
     }
 
     /// Rewrites the probes of the application, if pod or template want that and the proxy has a status port.
     fn rewrite_probes(
         &mut self,
-        made: &mut Value,
+        pod: &mut Value,
         fragment: &mut Fragment,
         port: Option<u16>,
         earlier: &OriginalProbes,
     ) {
-        let Some(port) = port.filter(|_| fragment::rewrites(made, fragment)) else {
+        let Some(port) = port.filter(|_| fragment::rewrites(pod, fragment)) else {
             return;
         };
         let rewriting = ProbeRewrite {
@@ -276,11 +277,11 @@ impl Injection<'_> {
             earlier,
         };
         // Nothing of the template is in the pod yet, so that all probes are the application's.
-        let originals = rewriting.rewrite(made, |_, _| false, &mut self.warnings);
+        let originals = rewriting.rewrite(pod, |_, _| false, &mut self.warnings);
         fragment.set_original_probes(&originals);
     }
 
-    fn label_fragment(&mut self, made: &mut Value, release: Release, owner: &Owner) {
+    fn label_fragment(&mut self, pod: &mut Value, release: Release, owner: &Owner) {
         let labels = self.configuration.agents.labels(release);
         let network = self.configuration.network(&self.request.proxy_envs);
         let mut others = Vec::new();
@@ -293,7 +294,7 @@ impl Injection<'_> {
                 self.configuration.parameters.revision.as_str(),
             ));
         }
-        let left_out = labels::add(made, labels, owner, &others);
+        let left_out = labels::add(pod, labels, owner, &others);
         self.warnings.extend(left_out);
     }
 }

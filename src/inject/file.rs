@@ -144,7 +144,7 @@ impl File {
     pub(crate) fn delimiters(&self) -> Delimiters {
         let braces = Delimiters::new("{{", "}}");
         match (&self.delimiters, &self.template) {
-            (Some(given), _) => given.clone(),
+            (Some(delimiters), _) => delimiters.clone(),
             (None, Some(text)) if !text.contains("{{") || text.contains("[[") => {
                 Delimiters::new("[[", "]]")
             }

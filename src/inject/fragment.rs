@@ -120,7 +120,7 @@ impl Fragment {
             // API servers refuse two mounts at one path.
             if !mounts
                 .iter()
-                .any(|known| known.get("mountPath") == mount.get("mountPath"))
+                .any(|other| other.get("mountPath") == mount.get("mountPath"))
             {
                 append(proxy, "volumeMounts", [mount]);
             }
@@ -149,9 +149,9 @@ impl Fragment {
         let release = self.release();
         for (list, elements) in self.lists.iter_mut() {
             if !elements.is_empty()
-                && let Some(known) = pod::list_mut(pod, list)
+                && let Some(in_pod) = pod::list_mut(pod, list)
             {
-                known.append(elements);
+                in_pod.append(elements);
             }
         }
         let mut security_context = self.security_context.unwrap_or_default();
@@ -165,9 +165,9 @@ impl Fragment {
         for (key, entries) in objects {
             if !entries.is_empty()
                 && let Some(spec) = pod.get_mut("spec")
-                && let Some(known) = pod::object_mut(spec, key)
+                && let Some(fields) = pod::object_mut(spec, key)
             {
-                known.extend(entries);
+                fields.extend(entries);
             }
         }
         // An empty annotation has no effect, and would be on every pod.
@@ -185,9 +185,9 @@ pub(crate) fn set_annotations(pod: &mut Value, entries: impl IntoIterator<Item =
         return;
     }
     if let Some(metadata) = pod.get_mut("metadata")
-        && let Some(known) = pod::object_mut(metadata, "annotations")
+        && let Some(annotations) = pod::object_mut(metadata, "annotations")
     {
-        known.extend(entries);
+        annotations.extend(entries);
     }
 }
 

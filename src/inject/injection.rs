@@ -109,9 +109,8 @@ impl Configuration {
     }
 
     fn pod_proxy(&self, parsed: Parsed<ProxyConfig>) -> Result<PodProxy, String> {
-        let written = api::mesh::written_over(&self.proxy.written, parsed.written);
-        let proxy =
-            data::proxy_config(parsed.config, written).map_err(|error| error.to_string())?;
+        let fields = api::mesh::written_over(&self.proxy.written, parsed.written);
+        let proxy = data::proxy_config(parsed.config, fields).map_err(|error| error.to_string())?;
         Ok(PodProxy {
             proxy,
             warnings: parsed.warnings,
@@ -128,12 +127,12 @@ impl Configuration {
 
 impl Injection<'_> {
     /// The status port by annotation, else by the mesh, where no argument of the proxy names it.
-    pub(crate) fn usual_status_port(&self, made: &Value) -> Option<u16> {
-        let found = match pod::annotation(made, STATUS_PORT) {
+    pub(crate) fn usual_status_port(&self, pod: &Value) -> Option<u16> {
+        let status_port = match pod::annotation(pod, STATUS_PORT) {
             Some(text) => text.parse().ok(),
             None => u16::try_from(self.proxy.config.status_port).ok(),
         };
-        found.filter(|port| *port != 0)
+        status_port.filter(|port| *port != 0)
     }
 
     /// Returns the proxy's variables of the webhook's path. Warns of a name for which API servers refuse the pod, as its author does
@@ -150,10 +149,10 @@ impl Injection<'_> {
     }
 
     /// Sends Prometheus to the proxy unless mesh or pod do not want it.
-    pub(crate) fn merge_metrics(&mut self, made: &mut Value, port: u16) {
-        let wanted = pod::annotation(made, MERGE_METRICS).and_then(annotations::boolean);
+    pub(crate) fn merge_metrics(&mut self, pod: &mut Value, port: u16) {
+        let wanted = pod::annotation(pod, MERGE_METRICS).and_then(annotations::boolean);
         if wanted != Some(false) && self.configuration.merges_metrics() {
-            self.warnings.extend(metrics::merge(made, port));
+            self.warnings.extend(metrics::merge(pod, port));
         }
     }
 
@@ -179,18 +178,18 @@ impl Injection<'_> {
     /// The pod cannot be injected: the values that the earlier injection had replaced make it invalid, or its names are no text of YAML.
     pub(crate) fn prepare(
         &self,
-        made: &mut Value,
+        pod: &mut Value,
         earlier: &Status,
     ) -> Result<(Value, Owner), StopReason> {
         if !earlier.replaced.is_empty() {
-            let validated = self.configuration.validate(made);
+            let validated = self.configuration.validate(pod);
             validated.map(drop).map_err(StopReason::Pod)?;
         }
         // Before the configuration's annotations are set, so that they count as added.
-        let before = replaced_values::outline(made);
-        self.set_injected_annotations(made);
-        let owner = Owner::of(made, self.request, &self.namespace);
-        yaml_safe::names(made, &self.request.origin).map_err(StopReason::Pod)?;
+        let before = replaced_values::outline(pod);
+        self.set_injected_annotations(pod);
+        let owner = Owner::of(pod, self.request, &self.namespace);
+        yaml_safe::names(pod, &self.request.origin).map_err(StopReason::Pod)?;
         Ok((before, owner))
     }
 

@@ -19,25 +19,25 @@ pub(crate) fn changed<'a>(
         (Some(a), Some(b)) => !json_eq(a, b),
         (a, b) => a.is_some() != b.is_some(),
     };
-    let mut found: Vec<&str> = Vec::new();
+    let mut keys: Vec<&str> = Vec::new();
     let (mut of_a, mut of_b) = (a.iter().peekable(), b.iter().peekable());
     // The new pod is derived from the old one: entries are in the same order, up to an added or removed one.
     while let (Some(&(key, a)), Some(&(other, b))) = (of_a.peek(), of_b.peek())
         && key == other
     {
         if differ(key, Some(a), Some(b)) {
-            found.push(key);
+            keys.push(key);
         }
         _ = (of_a.next(), of_b.next());
     }
-    found.extend(
+    keys.extend(
         of_a.filter_map(|(key, a)| differ(key, Some(a), b.get(key)).then_some(key.as_str())),
     );
-    found.extend(of_b.filter_map(|(key, b)| {
+    keys.extend(of_b.filter_map(|(key, b)| {
         (!a.contains_key(key) && differ(key, None, Some(b))).then_some(key.as_str())
     }));
-    found.sort_unstable();
-    found
+    keys.sort_unstable();
+    keys
 }
 
 /// Returns true if two values are equal; takes a fast path if their keys are in the same order.
@@ -75,10 +75,10 @@ mod tests {
     fn keys_whose_values_differ() {
         let a = json!({"d": 1, "b": {"x": 1, "y": 2}, "n": null, "c": 2, "g": 3, "e": [1]});
         let b = json!({"d": 1, "b": {"y": 2, "x": 1}, "m": null, "e": [2], "c": 2, "a": 4});
-        let found = changed(a.as_object().unwrap(), b.as_object().unwrap(), &[]);
-        assert_eq!(found, ["a", "e", "g"]);
-        let found = changed(a.as_object().unwrap(), b.as_object().unwrap(), &["e", "x"]);
-        assert_eq!(found, ["a", "g"]);
+        let keys = changed(a.as_object().unwrap(), b.as_object().unwrap(), &[]);
+        assert_eq!(keys, ["a", "e", "g"]);
+        let keys = changed(a.as_object().unwrap(), b.as_object().unwrap(), &["e", "x"]);
+        assert_eq!(keys, ["a", "g"]);
     }
 
     fn value() -> impl Strategy<Value = Value> {

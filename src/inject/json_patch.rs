@@ -264,10 +264,10 @@ impl Plan {
         }
         let mut pairs = Vec::new();
         for (new, element) in after.iter().enumerate() {
-            let found = waiting
+            let old_place = waiting
                 .get_mut(&pod::identity(element, key))
                 .and_then(VecDeque::pop_front);
-            pairs.extend(found.map(|old| (old, new)));
+            pairs.extend(old_place.map(|old| (old, new)));
         }
         let staying = rising(&pairs);
         let (mut goes, mut comes) = (vec![true; before.len()], vec![true; after.len()]);

@@ -24,23 +24,23 @@ pub(crate) fn read(node: &Node, report: &mut TypingReport) -> Result<Value, Outp
     let Tree::Map(entries) = &node.value else {
         return Err("the template's output is not an object".to_owned().into());
     };
-    let mut made = Map::new();
+    let mut layer = Map::new();
     for (key, node) in entries {
-        let value = report.below(made.len(), |report| part(key, node, report))?;
+        let value = report.below(layer.len(), |report| part(key, node, report))?;
         // A valid pod has each of these, so null has nothing to delete.
-        made.extend(
+        layer.extend(
             value
                 .filter(|value| !value.is_null())
                 .map(|value| (key.clone(), value)),
         );
     }
-    if let Some(spec) = made.get("spec") {
+    if let Some(spec) = layer.get("spec") {
         for list in PodList::ALL {
             let elements = spec.get(list.name()).and_then(Value::as_array);
             merge::check_names(list, elements.map_or(&[], Vec::as_slice))?;
         }
     }
-    Ok(Value::Object(made))
+    Ok(Value::Object(layer))
 }
 
 fn part(key: &str, node: &Node, report: &mut TypingReport) -> Result<Option<Value>, String> {
@@ -66,7 +66,7 @@ fn typed(
 }
 
 fn metadata(entries: &[(String, Node)], report: &mut TypingReport) -> Result<Value, String> {
-    let mut made = Map::new();
+    let mut metadata = Map::new();
     for (key, node) in entries {
         let path = format!("metadata.{key}");
         let field = schema::object("ObjectMeta").and_then(|object| object.field(key));
@@ -74,13 +74,13 @@ fn metadata(entries: &[(String, Node)], report: &mut TypingReport) -> Result<Val
             report.pruned.push(path);
             continue;
         };
-        let value = report.below(made.len(), |report| {
+        let value = report.below(metadata.len(), |report| {
             output_types::typed(node, field.kind, &path, READING, report)
         });
         let value = value.map_err(|mistake| mistake.to_string())?;
-        made.extend(value.map(|value| (key.clone(), value)));
+        metadata.extend(value.map(|value| (key.clone(), value)));
     }
-    Ok(Value::Object(made))
+    Ok(Value::Object(metadata))
 }
 
 /// Returns the names of the elements that the templates add, in their order, each once.

@@ -130,22 +130,22 @@ fn list(name: &str, under: &mut Vec<Value>, mut over: Vec<Value>, kind: Kind, la
         }
     }
     // The nth of a key is laid over the nth: a list may hold a key twice.
-    let mut known: HashMap<String, VecDeque<usize>> = HashMap::new();
+    let mut places: HashMap<String, VecDeque<usize>> = HashMap::new();
     for (place, element) in under.iter().enumerate() {
         let identity = pod::identity(element, key);
-        known.entry(identity).or_default().push_back(place);
+        places.entry(identity).or_default().push_back(place);
     }
     for upper in over {
-        let place = known
+        let place = places
             .get_mut(&pod::identity(&upper, key))
             .and_then(VecDeque::pop_front);
         match place.and_then(|place| under.get_mut(place)) {
             // A volume has one source: two merged ones would have both, which API servers refuse.
-            Some(found) if name != "volumes" => lay(found, upper, element, layer),
-            found => {
+            Some(lower) if name != "volumes" => lay(lower, upper, element, layer),
+            lower => {
                 let upper = clean(upper, layer);
-                match (found, upper) {
-                    (Some(found), Some(upper)) => *found = upper,
+                match (lower, upper) {
+                    (Some(lower), Some(upper)) => *lower = upper,
                     (None, upper) => under.extend(upper),
                     (Some(_), None) => {}
                 }
@@ -232,10 +232,10 @@ mod tests {
     use serde_json::json;
 
     fn laid(under: Value, over: Value, layer: Layer) -> Value {
-        let mut made = under;
+        let mut merged = under;
         let spec = Kind::Object(schema::object("PodSpec").unwrap());
-        lay(&mut made, over, spec, layer);
-        made
+        lay(&mut merged, over, spec, layer);
+        merged
     }
 
     #[test]

@@ -51,8 +51,8 @@ fn annotation_value<'a>(
     let exact = annotations.get(name).and_then(Value::as_str);
     exact.or_else(|| {
         let forms = annotations.iter().filter(|(key, _)| is_form(key, name));
-        let found = forms.min_by_key(|(key, _)| *key)?;
-        found.1.as_str()
+        let entry = forms.min_by_key(|(key, _)| *key)?;
+        entry.1.as_str()
     })
 }
 
@@ -93,9 +93,9 @@ fn port(text: &str, status_port: u16) -> Result<u16, String> {
 }
 
 /// Tells why the agent cannot ask the one place that the annotations name.
-fn doubt(found: &[(&str, Option<String>)], status_port: u16) -> Option<String> {
+fn doubt(annotations: &[(&str, Option<String>)], status_port: u16) -> Option<String> {
     let value_of = |key| {
-        let (_, value) = found.iter().find(|(name, _)| *name == key)?;
+        let (_, value) = annotations.iter().find(|(name, _)| *name == key)?;
         value.as_deref()
     };
     let text = value_of("port").unwrap_or_default();
@@ -151,9 +151,9 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
     let annotations = pod
         .get("metadata")
         .and_then(|metadata| pod::object(metadata, "annotations"));
-    let found = SCRAPE_ANNOTATIONS
+    let scrape_annotations = SCRAPE_ANNOTATIONS
         .map(|(key, name)| (key, annotation_value(annotations, name).map(str::to_owned)));
-    let [(_, scrape), _, (_, at)] = &found;
+    let [(_, scrape), _, (_, at)] = &scrape_annotations;
     let unwanted = scrape.as_deref().and_then(annotations::boolean) == Some(false);
     // Annotations that name the agent's port lead to it already.
     if unwanted || at.as_deref().and_then(|at| at.parse().ok()) == Some(port) {
@@ -172,10 +172,10 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
         }
     };
     let has_targets = list.is_some();
-    let warning = warning.or_else(|| doubt(&found, port).filter(|_| !has_targets));
+    let warning = warning.or_else(|| doubt(&scrape_annotations, port).filter(|_| !has_targets));
     let is_set = |value: &Option<String>| value.as_ref().is_some_and(|value| !value.is_empty());
-    if has_targets || found.iter().any(|(_, value)| is_set(value)) {
-        let text = variable_text(annotations, &found, list);
+    if has_targets || scrape_annotations.iter().any(|(_, value)| is_set(value)) {
+        let text = variable_text(annotations, &scrape_annotations, list);
         set_variable(pod, VARIABLE, &text);
     }
     point_at_agent(pod, port, has_targets);
@@ -185,10 +185,10 @@ pub(crate) fn merge(pod: &mut Value, port: u16) -> Option<String> {
 /// Returns the value of the variable: the annotations of the scrape, and the targets with the text of their annotation.
 fn variable_text(
     annotations: Option<&Map<String, Value>>,
-    found: &[(&str, Option<String>); 3],
+    scrape_annotations: &[(&str, Option<String>); 3],
     list: Option<(&str, Vec<Target>)>,
 ) -> String {
-    let pairs = found.iter();
+    let pairs = scrape_annotations.iter();
     let mut text: Map<String, Value> = pairs
         .map(|(key, value)| {
             (
@@ -199,7 +199,7 @@ fn variable_text(
         .collect();
     let has_targets = list.is_some();
     let mut is_stated = true;
-    if let Some((written, list)) = list {
+    if let Some((annotation, list)) = list {
         // Agents without support for several targets scrape the first.
         if let Some(first) = list.first() {
             text.insert("path".to_owned(), json!(first.path));
@@ -211,8 +211,8 @@ fn variable_text(
             .collect();
         // The variable has the first target's port and path now: the pod's own are lost unless `FORMS`
         // keeps them.
-        let [_, (_, path), (_, port)] = found;
-        is_stated = path.is_none() && port.is_none() && target_text(&list) == written;
+        let [_, (_, path), (_, port)] = scrape_annotations;
+        is_stated = path.is_none() && port.is_none() && target_text(&list) == annotation;
         text.insert(TARGETS.0.to_owned(), list.into());
     }
     let forms = forms(annotations, has_targets, is_stated);
@@ -375,13 +375,13 @@ mod tests {
             (json!({}), None),
         ];
         for (annotations, variable) in rows {
-            let mut made = pod(&annotations);
-            assert_eq!(merge(&mut made, 15020), None);
-            let env = made
+            let mut pod = pod(&annotations);
+            assert_eq!(merge(&mut pod, 15020), None);
+            let env = pod
                 .pointer("/spec/containers/0/env/0/value")
                 .and_then(Value::as_str);
             assert_eq!(env, variable);
-            let left = made["metadata"]["annotations"].as_object().unwrap();
+            let left = pod["metadata"]["annotations"].as_object().unwrap();
             assert_eq!(left["prometheus.io/port"], "15020");
             assert_eq!(left["prometheus.io/path"], PATH);
             assert_eq!(left["prometheus.io/scrape"], "true");
@@ -406,8 +406,8 @@ mod tests {
             json!({"prometheus.io/scrape": "true", "prometheus.istio.io/scrape-targets": "8080:"}),
             json!({}),
         ] {
-            let mut made = pod(&annotations);
-            assert_eq!(merge(&mut made, 15020), None);
+            let mut pod = pod(&annotations);
+            assert_eq!(merge(&mut pod, 15020), None);
             let names = SCRAPE_ANNOTATIONS.map(|(_, name)| name).into_iter();
             let added = names.filter(|name| annotations.get(name).is_none());
             let earlier = Status {
@@ -418,7 +418,7 @@ mod tests {
                 annotations: added.map(str::to_owned).collect(),
                 ..Status::default()
             };
-            let found = originals(&made, &earlier).into_iter();
+            let found = originals(&pod, &earlier).into_iter();
             let found: Map<String, Value> = found.map(|(name, text)| (name, json!(text))).collect();
             assert_eq!(Value::Object(found), annotations);
         }
@@ -432,14 +432,10 @@ mod tests {
             json!({"prometheus.io/scrape": "", "prometheus.io/path": "", "prometheus.io/port": ""}),
             json!({"prometheus_io_port": ""}),
         ] {
-            let mut made = pod(&annotations);
-            assert_eq!(merge(&mut made, 15020), None);
-            assert_eq!(
-                made.pointer("/spec/containers/0/env"),
-                None,
-                "{annotations}"
-            );
-            let left = made["metadata"]["annotations"].as_object().unwrap();
+            let mut pod = pod(&annotations);
+            assert_eq!(merge(&mut pod, 15020), None);
+            assert_eq!(pod.pointer("/spec/containers/0/env"), None, "{annotations}");
+            let left = pod["metadata"]["annotations"].as_object().unwrap();
             assert_eq!(
                 (left.len(), &left["prometheus.io/port"]),
                 (3, &json!("15020"))
@@ -451,10 +447,10 @@ mod tests {
     #[test]
     fn the_later_of_two_variables_of_one_name_is_replaced() {
         let env = json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]);
-        let mut made = json!({"spec": {"containers": [{"name": PROXY, "env": env}]}});
-        set_variable(&mut made, "A", "3");
+        let mut pod = json!({"spec": {"containers": [{"name": PROXY, "env": env}]}});
+        set_variable(&mut pod, "A", "3");
         assert_eq!(
-            made["spec"]["containers"][0]["env"],
+            pod["spec"]["containers"][0]["env"],
             json!([{"name": "A", "value": "1"}, {"name": "A", "value": "3"}])
         );
     }
@@ -468,14 +464,14 @@ mod tests {
             ("8080:/m,15090:/n", "port 15090 is the proxy's own"),
             ("15999", "port 15999 is the proxy's own"),
         ] {
-            let mut made = pod(&json!({"prometheus.istio.io/scrape-targets": targets}));
-            let warning = merge(&mut made, 15999).unwrap();
+            let mut pod = pod(&json!({"prometheus.istio.io/scrape-targets": targets}));
+            let warning = merge(&mut pod, 15999).unwrap();
             let wanted =
                 format!("annotation prometheus.istio.io/scrape-targets has no effect: {cause}");
             assert_eq!(warning, wanted);
-            let left = made["metadata"]["annotations"].as_object().unwrap();
+            let left = pod["metadata"]["annotations"].as_object().unwrap();
             assert_eq!(left["prometheus.istio.io/scrape-targets"], targets);
-            assert_eq!(made.pointer("/spec/containers/0/env"), None);
+            assert_eq!(pod.pointer("/spec/containers/0/env"), None);
         }
     }
 
@@ -518,9 +514,9 @@ mod tests {
             json!({"prometheus.io.scrape": "F"}),
             json!({"prometheus.io/port": "15020"}),
         ] {
-            let mut made = pod(&annotations);
-            assert_eq!(merge(&mut made, 15020), None);
-            assert_eq!(made, pod(&annotations));
+            let mut merged = pod(&annotations);
+            assert_eq!(merge(&mut merged, 15020), None);
+            assert_eq!(merged, pod(&annotations));
         }
     }
 }

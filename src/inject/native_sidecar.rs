@@ -123,10 +123,10 @@ pub(crate) fn ordered(pod: &Value, hold: bool) -> Option<Value> {
     if !has_one {
         return None;
     }
-    let mut made = pod.clone();
-    order_init(&mut made, &of_injections);
-    order_containers(&mut made, &of_injections, hold);
-    Some(made)
+    let mut ordered = pod.clone();
+    order_init(&mut ordered, &of_injections);
+    order_containers(&mut ordered, &of_injections, hold);
+    Some(ordered)
 }
 
 /// Moves to the front the containers that fragments of Istio 1.6 to 1.8 have there: the container that validates redirection, and
@@ -194,13 +194,13 @@ mod tests {
             ),
         ];
         for (before, wanted) in rows {
-            let mut made = pod(before);
-            order_init(&mut made, &status);
-            assert_eq!(names(&made, PodList::InitContainers), wanted);
+            let mut pod = pod(before);
+            order_init(&mut pod, &status);
+            assert_eq!(names(&pod, PodList::InitContainers), wanted);
         }
         // A user's own.
-        let mut made = pod(&[INIT, "a"]);
-        order_init(&mut made, &Status::default());
-        assert_eq!(names(&made, PodList::InitContainers), [INIT, "a"]);
+        let mut pod = pod(&[INIT, "a"]);
+        order_init(&mut pod, &Status::default());
+        assert_eq!(names(&pod, PodList::InitContainers), [INIT, "a"]);
     }
 }

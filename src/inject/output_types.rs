@@ -48,9 +48,9 @@ impl TypingReport {
     /// Reads the part with index `step` of the value that is being built.
     pub(crate) fn below<T>(&mut self, step: usize, read: impl FnOnce(&mut Self) -> T) -> T {
         self.trail.push(step);
-        let made = read(self);
+        let value = read(self);
         self.trail.pop();
-        made
+        value
     }
 
     fn note(&mut self, begin: Option<usize>, scalar: &Scalar) {
@@ -177,9 +177,9 @@ impl Reader<'_> {
         path: &Path<'_>,
     ) -> Result<Option<Value>, TypeError> {
         self.report.trail.push(step);
-        let made = self.value(node, kind, path);
+        let value = self.value(node, kind, path);
         self.report.trail.pop();
-        made
+        value
     }
 
     fn object(
@@ -188,7 +188,7 @@ impl Reader<'_> {
         object: ObjectType,
         path: &Path<'_>,
     ) -> Result<Value, TypeError> {
-        let mut made = Map::new();
+        let mut fields = Map::new();
         for (key, node) in entries {
             if self.reading.drop_restart_policy
                 && key == "restartPolicy"
@@ -201,23 +201,25 @@ impl Reader<'_> {
                 if key != PATCH {
                     self.report.pruned.push(Path::Key(path, key).to_string());
                 }
-                made.insert(key.clone(), yaml::to_json(node));
+                fields.insert(key.clone(), yaml::to_json(node));
                 continue;
             }
             let Some(field) = object.field(key) else {
                 self.report.pruned.push(Path::Key(path, key).to_string());
                 continue;
             };
-            let known = self.report.texts.len();
-            if let Some(value) = self.below(made.len(), node, field.kind, &Path::Key(path, key))? {
-                made.insert(key.clone(), value);
+            let texts = self.report.texts.len();
+            if let Some(value) =
+                self.below(fields.len(), node, field.kind, &Path::Key(path, key))?
+            {
+                fields.insert(key.clone(), value);
             }
             // Elements are identified by their names.
             if key == "name" {
-                self.report.texts.truncate(known);
+                self.report.texts.truncate(texts);
             }
         }
-        Ok(Value::Object(made))
+        Ok(Value::Object(fields))
     }
 
     fn map(
@@ -226,28 +228,28 @@ impl Reader<'_> {
         element: Kind,
         path: &Path<'_>,
     ) -> Result<Value, TypeError> {
-        let mut made = Map::new();
+        let mut fields = Map::new();
         for (key, node) in entries {
-            if let Some(value) = self.below(made.len(), node, element, &Path::Key(path, key))? {
-                made.insert(key.clone(), value);
+            if let Some(value) = self.below(fields.len(), node, element, &Path::Key(path, key))? {
+                fields.insert(key.clone(), value);
             }
         }
-        Ok(Value::Object(made))
+        Ok(Value::Object(fields))
     }
 
     fn list(&mut self, items: &[Node], element: Kind, path: &Path<'_>) -> Result<Value, TypeError> {
-        let mut made = Vec::with_capacity(items.len());
+        let mut values = Vec::with_capacity(items.len());
         for (index, node) in items.iter().enumerate() {
-            match self.below(made.len(), node, element, &Path::Index(path, index))? {
+            match self.below(values.len(), node, element, &Path::Index(path, index))? {
                 // Go reads null in a list of strings as the empty one, and the others keep their places.
                 Some(Value::Null) | None if element == Kind::Text => {
-                    made.push(Value::String(String::new()));
+                    values.push(Value::String(String::new()));
                 }
                 Some(Value::Null) | None => {}
-                Some(value) => made.push(value),
+                Some(value) => values.push(value),
             }
         }
-        Ok(Value::Array(made))
+        Ok(Value::Array(values))
     }
 }
 
@@ -270,22 +272,22 @@ fn directive(key: &str, node: &Node) -> Result<(), String> {
 }
 
 /// A scalar that is not null, as its place wants it.
-fn scalar(found: &Scalar, kind: Kind) -> Result<Value, String> {
-    let refused = || format!("want {}, got {}", type_name(kind), described(found));
+fn scalar(scalar: &Scalar, kind: Kind) -> Result<Value, String> {
+    let refused = || format!("want {}, got {}", type_name(kind), described(scalar));
     match kind {
-        Kind::Text | Kind::Quantity => Ok(Value::String(found.text.clone())),
-        Kind::Boolean => found.boolean().map(Value::Bool).ok_or_else(refused),
-        Kind::Number => yaml::number(found).map(Value::Number).ok_or_else(refused),
-        Kind::Integer => match yaml::number(found) {
+        Kind::Text | Kind::Quantity => Ok(Value::String(scalar.text.clone())),
+        Kind::Boolean => scalar.boolean().map(Value::Bool).ok_or_else(refused),
+        Kind::Number => yaml::number(scalar).map(Value::Number).ok_or_else(refused),
+        Kind::Integer => match yaml::number(scalar) {
             Some(number) if number.is_i64() || number.is_u64() => Ok(Value::Number(number)),
-            Some(_) => Err(format!("want a whole number, got {}", described(found))),
+            Some(_) => Err(format!("want a whole number, got {}", described(scalar))),
             None => Err(refused()),
         },
-        Kind::IntegerOrText => Ok(match yaml::number(found) {
+        Kind::IntegerOrText => Ok(match yaml::number(scalar) {
             Some(number) if number.is_i64() => Value::Number(number),
-            _ => Value::String(found.text.clone()),
+            _ => Value::String(scalar.text.clone()),
         }),
-        Kind::Any => Ok(yaml::scalar_to_json(found)),
+        Kind::Any => Ok(yaml::scalar_to_json(scalar)),
         Kind::List(_) | Kind::Map(_) | Kind::Object(_) => Err(refused()),
     }
 }
@@ -304,11 +306,11 @@ fn type_name(kind: Kind) -> &'static str {
 }
 
 /// Renders a scalar for a message: in quotes, by which the log recognizes a possible secret, and shortened.
-fn described(found: &Scalar) -> String {
-    match yaml::number(found) {
-        _ if found.plain && found.boolean().is_some() => found.text.clone(),
-        Some(_) => number(&found.text),
-        None => quoted(&found.text),
+fn described(scalar: &Scalar) -> String {
+    match yaml::number(scalar) {
+        _ if scalar.plain && scalar.boolean().is_some() => scalar.text.clone(),
+        Some(_) => number(&scalar.text),
+        None => quoted(&scalar.text),
     }
 }
 
@@ -371,8 +373,8 @@ fn check(value: &Value, kind: Kind, path: &Path<'_>, depth: usize) -> Result<(),
             } else {
                 ""
             };
-            let (want, got) = (type_name(kind), of_json(other));
-            Err(path.error(format!("want {want}, got {got}{advice}")))
+            let (want, other_type) = (type_name(kind), of_json(other));
+            Err(path.error(format!("want {want}, got {other_type}{advice}")))
         }
     }
 }

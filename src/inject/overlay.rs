@@ -67,9 +67,9 @@ impl ProxyRole {
 /// Moves the pull secrets of the templates before the pod's own, as Istio's merge does.
 fn put_first(pod: &mut Value, secrets: &[String]) {
     let secrets: BTreeSet<&str> = secrets.iter().map(String::as_str).collect();
-    let known = pod::existing_list_mut(pod, PodList::ImagePullSecrets);
-    if let Some(known) = known.filter(|_| !secrets.is_empty()) {
-        known.sort_by_key(|secret| !secrets.contains(pod::name(secret)));
+    let present = pod::existing_list_mut(pod, PodList::ImagePullSecrets);
+    if let Some(present) = present.filter(|_| !secrets.is_empty()) {
+        present.sort_by_key(|secret| !secrets.contains(pod::name(secret)));
     }
 }
 
@@ -130,7 +130,7 @@ impl Injection<'_> {
     ) -> Result<InjectedPod, StopReason> {
         let earlier = Status::of(self.sent).unwrap_or_default();
         let OriginalPod {
-            pod: mut made,
+            mut pod,
             before,
             owner,
             removal,
@@ -151,31 +151,31 @@ impl Injection<'_> {
         };
         let agents = self.configuration.agents;
         // Taken before the layers, which may set the label: only the user's own outranks the webhook's path.
-        let own_network = pod::label(&made, labels::NETWORK).map(str::to_owned);
-        let own = self.put(&mut made, layers, &facts, &mut now)?;
-        self.set_variables(&mut made, own_network.as_deref());
-        self.connect(&mut made, &own, &facts, &now, &removal.originals);
+        let own_network = pod::label(&pod, labels::NETWORK).map(str::to_owned);
+        let own = self.put(&mut pod, layers, &facts, &mut now)?;
+        self.set_variables(&mut pod, own_network.as_deref());
+        self.connect(&mut pod, &own, &facts, &now, &removal.originals);
         let network = self.configuration.network(&self.request.proxy_envs);
         let network = network.filter(|_| agents.add_labels != Some(false));
         let network = network.map(|name| (labels::NETWORK, name));
         let which = agents.labels(facts.release);
-        let left_out = labels::add(&mut made, which, &owner, network.as_slice());
+        let left_out = labels::add(&mut pod, which, &owner, network.as_slice());
         self.warnings.extend(left_out);
-        replaced_values::note(&mut now, &before, &made);
+        replaced_values::note(&mut now, &before, &pod);
         let overrides = own
             .to_text()
             .map(|text| (OVERRIDES.to_owned(), Value::from(text)));
         let status = (STATUS.to_owned(), Value::from(now.to_text()));
-        set_annotations(&mut made, overrides.into_iter().chain([status]));
-        reinject::reinject(self.sent, &mut made, &earlier, &now, Placement::InPlace);
-        native_sidecar::order_init(&mut made, &now);
-        put_first(&mut made, &now.lists.image_pull_secrets);
+        set_annotations(&mut pod, overrides.into_iter().chain([status]));
+        reinject::reinject(self.sent, &mut pod, &earlier, &now, Placement::InPlace);
+        native_sidecar::order_init(&mut pod, &now);
+        put_first(&mut pod, &now.lists.image_pull_secrets);
         // A native sidecar starts before all containers anyway.
-        let hold = self.holds() && !native_sidecar::is_native(&made);
-        native_sidecar::order_containers(&mut made, &now, hold);
+        let hold = self.holds() && !native_sidecar::is_native(&pod);
+        native_sidecar::order_containers(&mut pod, &now, hold);
         self.warn_of_core_dumps(&now);
         Ok(InjectedPod {
-            pod: made,
+            pod,
             status: now,
             replaced_elements: ReplacedElements::new(),
         })
@@ -193,10 +193,10 @@ impl Injection<'_> {
     ) -> Result<OriginalPod, StopReason> {
         let mut names = TemplateNames::stock();
         let marks = (self.pruned.len(), self.warnings.mark());
-        let mut found = self.original_by(set, chosen, earlier, &names)?;
-        let made = layer::element_names(&found.layers);
-        if !names.learn(&mut found.removal.withheld, &made) {
-            return Ok(found);
+        let mut original = self.original_by(set, chosen, earlier, &names)?;
+        let names_by_list = layer::element_names(&original.layers);
+        if !names.learn(&mut original.removal.withheld, &names_by_list) {
+            return Ok(original);
         }
         // The second try finds the same again.
         self.pruned.truncate(marks.0);
@@ -211,10 +211,10 @@ impl Injection<'_> {
         earlier: &Status,
         names: &TemplateNames,
     ) -> Result<OriginalPod, StopReason> {
-        let mut made = self.sent.clone();
-        let removal = uninject(&mut made, earlier, &chosen.version, names);
-        let (before, owner) = self.prepare(&mut made, earlier)?;
-        let pod = Arc::new(made);
+        let mut pod = self.sent.clone();
+        let removal = uninject(&mut pod, earlier, &chosen.version, names);
+        let (before, owner) = self.prepare(&mut pod, earlier)?;
+        let pod = Arc::new(pod);
         let ordered = native_sidecar::ordered(&pod, self.holds() && !self.native).map(Arc::new);
         let outputs = self.outputs(set, chosen, ordered.as_ref().unwrap_or(&pod), &owner)?;
         Ok(OriginalPod {
@@ -254,7 +254,7 @@ impl Injection<'_> {
     /// Lays the templates over the pod, and the user's own containers over that.
     fn put(
         &mut self,
-        made: &mut Value,
+        pod: &mut Value,
         layers: Vec<Value>,
         facts: &TemplateFacts,
         now: &mut Status,
@@ -262,81 +262,81 @@ impl Injection<'_> {
         let of_templates = now.lists.all_containers();
         let of_templates: BTreeSet<&str> = of_templates.map(String::as_str).collect();
         // Recorded as the user wrote them, before the template's fields go: the next pass restores these.
-        let own = Overrides::of(made, |name| of_templates.contains(name));
-        layer::check_application_names(made, &now.lists).map_err(StopReason::Pod)?;
-        facts.protected.take_all(made, &mut self.warnings);
+        let own = Overrides::of(pod, |name| of_templates.contains(name));
+        layer::check_application_names(pod, &now.lists).map_err(StopReason::Pod)?;
+        facts.protected.take_all(pod, &mut self.warnings);
         let secrets = &mut now.lists.image_pull_secrets;
         // Pull secrets consist of a name alone: a pod that had one keeps it.
-        let known = pod::list(made, PodList::ImagePullSecrets).iter();
-        let known: BTreeSet<&str> = known.map(pod::name).collect();
-        secrets.retain(|name| !known.contains(name.as_str()));
+        let present = pod::list(pod, PodList::ImagePullSecrets).iter();
+        let present: BTreeSet<&str> = present.map(pod::name).collect();
+        secrets.retain(|name| !present.contains(name.as_str()));
         let root = schema::object("Pod").map_or(Kind::Any, Kind::Object);
         let mut moved = false;
         for mut layer in layers {
-            moved |= layer::align(made, &mut layer);
-            merge::lay(made, layer, root, Layer::Template);
+            moved |= layer::align(pod, &mut layer);
+            merge::lay(pod, layer, root, Layer::Template);
         }
         if facts.release.gives_threads() {
-            give_threads(made);
+            give_threads(pod);
         }
-        own.lay(made, &facts.protected);
+        own.lay(pod, &facts.protected);
         // A router redirects nothing.
         let is_sidecar = facts.role == ProxyRole::Beside;
-        let is_transparent = is_sidecar && self.is_transparent(made);
-        own.give_user(made, is_transparent, &mut self.warnings);
+        let is_transparent = is_sidecar && self.is_transparent(pod);
+        own.give_user(pod, is_transparent, &mut self.warnings);
         let is_native = self.native && is_sidecar;
         if is_native {
-            native_sidecar::convert(made, self.status_port(made));
+            native_sidecar::convert(pod, self.status_port(pod));
         }
-        if moved && !native_sidecar::stays(made, is_native) {
+        if moved && !native_sidecar::stays(pod, is_native) {
             return Err(StopReason::Pod(format!(
                 "spec.initContainers: {PROXY} is the proxy, which would have to end before the application starts: want restartPolicy Always"
             )));
         }
-        now.locate(made);
+        now.locate(pod);
         Ok(own)
     }
 
     /// Returns true if connections keep their addresses, for which the proxy has to be root.
-    fn is_transparent(&self, made: &Value) -> bool {
+    fn is_transparent(&self, pod: &Value) -> bool {
         let tproxy = InboundInterceptionMode::Tproxy;
-        match pod::annotation(made, INTERCEPTION_MODE) {
+        match pod::annotation(pod, INTERCEPTION_MODE) {
             Some(mode) => mode == tproxy.as_str_name(),
             None => self.proxy.config.interception_mode() == tproxy,
         }
     }
 
     /// Sets the proxy's variables of the webhook's path, and its network: the label that the user wrote counts most.
-    fn set_variables(&mut self, made: &mut Value, own_network: Option<&str>) {
+    fn set_variables(&mut self, pod: &mut Value, own_network: Option<&str>) {
         let mut variables = self.path_variables();
         let proxy_envs = &self.request.proxy_envs;
         let own_network = own_network.filter(|name| !name.is_empty());
         let is_set = proxy_envs.iter().any(|(key, _)| key == "net");
         // The values are a default: a variable that is there is the user's, or the template's own.
-        let has_variable = pod::proxy(made)
+        let has_variable = pod::proxy(pod)
             .and_then(|proxy| proxy.get("env")?.as_array())
             .is_some_and(|env| env.iter().any(|one| pod::name(one) == warnings::NETWORK));
         let of_others = self.configuration.network(proxy_envs);
         let network = own_network.or_else(|| of_others.filter(|_| is_set || !has_variable));
         variables.extend(network.map(|name| (warnings::NETWORK.to_owned(), name.to_owned())));
-        metrics::set_variables(made, &variables);
+        metrics::set_variables(pod, &variables);
     }
 
     /// Probes and metrics of the application go through the proxy.
     fn connect(
         &mut self,
-        made: &mut Value,
+        pod: &mut Value,
         own: &Overrides,
         facts: &TemplateFacts,
         now: &Status,
         earlier: &OriginalProbes,
     ) {
-        let Some(port) = self.status_port(made) else {
+        let Some(port) = self.status_port(pod) else {
             return;
         };
-        let setting = |name| pod::annotation(made, name).and_then(annotations::boolean);
+        let setting = |name| pod::annotation(pod, name).and_then(annotations::boolean);
         let rewrites = setting(REWRITE_PROBES).unwrap_or(self.configuration.rewrite_probes);
-        self.merge_metrics(made, port);
+        self.merge_metrics(pod, port);
         if rewrites {
             let rewriting = ProbeRewrite {
                 probers: self.configuration.agents.probers(facts.release),
@@ -347,26 +347,27 @@ impl Injection<'_> {
             let put_in = PodList::OF_CONTAINERS.map(|list| (list, now.names(list)));
             let is_made = |list: PodList, name: &str| {
                 let mut lists = put_in.iter();
-                let is_put_in = lists.any(|(known, names)| *known == list && names.contains(name));
+                let is_put_in =
+                    lists.any(|(known_list, names)| *known_list == list && names.contains(name));
                 // Beside rights, all other fields of the user's container are the template's.
                 let is_own =
                     own.contains(name) && facts.protected.get(name) != Some(Protection::Rights);
                 name == PROXY || (is_put_in && !is_own)
             };
-            let originals = rewriting.rewrite(made, is_made, &mut self.warnings);
-            for proxy in pod::proxies_mut(made) {
+            let originals = rewriting.rewrite(pod, is_made, &mut self.warnings);
+            for proxy in pod::proxies_mut(pod) {
                 probes::set_original_probes(proxy, &originals);
             }
         }
     }
 
     /// The status port that the proxy has; none where there is no proxy, or its port is 0.
-    fn status_port(&self, made: &Value) -> Option<u16> {
-        let proxy = pod::proxy(made)?;
-        if pod::annotation(made, STATUS_PORT).is_none() && probes::has_status_port(proxy) {
+    fn status_port(&self, pod: &Value) -> Option<u16> {
+        let proxy = pod::proxy(pod)?;
+        if pod::annotation(pod, STATUS_PORT).is_none() && probes::has_status_port(proxy) {
             return probes::status_port(proxy);
         }
-        self.usual_status_port(made)
+        self.usual_status_port(pod)
     }
 
     /// Returns true if the application waits for the proxy. Mesh configuration or values suffice, as in the templates: the

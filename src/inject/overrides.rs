@@ -64,9 +64,9 @@ impl Overrides {
         let named = PodList::OF_CONTAINERS.map(|list| earlier.names(list));
         let is_named = |one: &&Value| named.iter().any(|names| names.contains(pod::name(one)));
         Self(PodList::OF_CONTAINERS.map(|list| {
-            let found = entries.get(list.name()).and_then(Value::as_array);
-            let found = found.into_iter().flatten().filter(is_named);
-            found.cloned().collect()
+            let containers = entries.get(list.name()).and_then(Value::as_array);
+            let containers = containers.into_iter().flatten().filter(is_named);
+            containers.cloned().collect()
         }))
     }
 
@@ -108,8 +108,8 @@ impl Overrides {
         // The first of a name: in the one list, or else in the other.
         let mut places: HashMap<String, (PodList, usize)> = HashMap::new();
         for list in PodList::OF_CONTAINERS {
-            for (place, made) in pod::list(pod, list).iter().enumerate() {
-                let name = pod::name(made).to_owned();
+            for (place, container) in pod::list(pod, list).iter().enumerate() {
+                let name = pod::name(container).to_owned();
                 places.entry(name).or_insert((list, place));
             }
         }
@@ -122,10 +122,10 @@ impl Overrides {
                 fields.shift_remove("image");
             }
             if let Some((list, place)) = places.get(pod::name(&own))
-                && let Some(made) = pod::existing_list_mut(pod, *list)
-                && let Some(made) = made.get_mut(*place)
+                && let Some(containers) = pod::existing_list_mut(pod, *list)
+                && let Some(container) = containers.get_mut(*place)
             {
-                merge::lay(made, own, kind, Layer::User);
+                merge::lay(container, own, kind, Layer::User);
             }
         }
     }
@@ -206,7 +206,7 @@ impl PendingOverrides {
     /// The container that was kept for a place, once.
     pub(crate) fn take(&mut self, list: PodList, name: &str) -> Option<Value> {
         let mut lists = PodList::OF_CONTAINERS.iter().zip(&mut self.0);
-        let (_, waiting) = lists.find(|(known, _)| **known == list)?;
+        let (_, waiting) = lists.find(|(known_list, _)| **known_list == list)?;
         let place = waiting.places.get_mut(name)?.pop_front()?;
         waiting.containers.get_mut(place)?.take()
     }
@@ -220,8 +220,8 @@ impl PendingOverrides {
             }
             let names = pod::list(pod, list).iter();
             let mut names: HashSet<String> = names.map(|one| pod::name(one).to_owned()).collect();
-            if let Some(known) = pod::list_mut(pod, list) {
-                known.extend(remaining.filter(|one| names.insert(pod::name(one).to_owned())));
+            if let Some(containers) = pod::list_mut(pod, list) {
+                containers.extend(remaining.filter(|one| names.insert(pod::name(one).to_owned())));
             }
         }
     }

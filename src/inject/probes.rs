@@ -316,11 +316,11 @@ fn number(port: Option<&Value>, ports: &Value) -> Option<Value> {
     match port? {
         Value::Number(number) => Some(Value::Number(number.clone())),
         Value::String(name) => {
-            let known = ports
+            let container_port = ports
                 .as_array()?
                 .iter()
                 .find(|port| port.get("name").and_then(Value::as_str) == Some(name))?;
-            known
+            container_port
                 .get("containerPort")
                 .filter(|number| number.is_number())
                 .cloned()
@@ -340,25 +340,27 @@ fn original(handler: &str, asked: &Map<String, Value>, port: &Value) -> Value {
         "httpGet" => &["path", "port", "host", "scheme", "httpHeaders"],
         _ => &["port", "host", "service"],
     };
-    let mut made = Map::new();
+    let mut fields = Map::new();
     for key in order {
         match asked.get(*key) {
-            Some(_) if *key == "port" => drop(made.insert("port".to_owned(), port.clone())),
-            Some(value) if !value.is_null() => drop(made.insert((*key).to_owned(), value.clone())),
+            Some(_) if *key == "port" => drop(fields.insert("port".to_owned(), port.clone())),
+            Some(value) if !value.is_null() => {
+                drop(fields.insert((*key).to_owned(), value.clone()));
+            }
             _ => {}
         }
     }
     for (key, value) in asked {
-        if !made.contains_key(key) && !value.is_null() {
-            made.insert(key.clone(), value.clone());
+        if !fields.contains_key(key) && !value.is_null() {
+            fields.insert(key.clone(), value.clone());
         }
     }
-    Value::Object(made)
+    Value::Object(fields)
 }
 
 /// Returns the probe that kubelet sends from now on: plain HTTP, since the agent has no TLS.
 fn to_status_port(asked: &Map<String, Value>, path: &str, port: u16) -> Value {
-    let mut made = Map::from_iter([
+    let mut fields = Map::from_iter([
         ("path".to_owned(), Value::from(path)),
         ("port".to_owned(), Value::from(port)),
     ]);
@@ -366,12 +368,12 @@ fn to_status_port(asked: &Map<String, Value>, path: &str, port: u16) -> Value {
         match (key.as_str(), value) {
             ("path" | "port" | "service" | "host", _) => {}
             ("scheme", Value::String(scheme)) if scheme == "HTTPS" => {
-                drop(made.insert(key.clone(), Value::from("HTTP")));
+                drop(fields.insert(key.clone(), Value::from("HTTP")));
             }
-            _ => drop(made.insert(key.clone(), value.clone())),
+            _ => drop(fields.insert(key.clone(), value.clone())),
         }
     }
-    Value::Object(made)
+    Value::Object(fields)
 }
 
 fn is_current(original: &Value) -> bool {
@@ -430,17 +432,17 @@ fn status_port_argument(proxy: &Value) -> Option<&str> {
 
 /// The last value of a flag, given as `F V` or `F=V`.
 pub(crate) fn flag<'a>(args: &[&'a str], names: &[&str]) -> Option<&'a str> {
-    let mut found = None;
+    let mut flag_value = None;
     for (index, arg) in args.iter().enumerate() {
         if names.contains(arg) {
-            found = args.get(index + 1).copied();
+            flag_value = args.get(index + 1).copied();
         } else if let Some((name, value)) = arg.split_once('=')
             && names.contains(&name)
         {
-            found = Some(value);
+            flag_value = Some(value);
         }
     }
-    found
+    flag_value
 }
 
 /// Restores the original probes that an earlier injection had rewritten.
@@ -505,11 +507,11 @@ mod tests {
                 port: 15020,
                 earlier: &OriginalProbes::new(),
             };
-            let mut made = json!({"spec": {"containers": [container]}});
+            let mut pod = json!({"spec": {"containers": [container]}});
             let mut warnings = Warnings::default();
-            rewriting.rewrite(&mut made, |_, _| false, &mut warnings);
+            rewriting.rewrite(&mut pod, |_, _| false, &mut warnings);
             assert_eq!(warnings.into_vec(), Vec::<String>::new());
-            made["spec"]["containers"][0] != *container
+            pod["spec"]["containers"][0] != *container
         };
         let ports = [
             ("1", true),
@@ -552,15 +554,15 @@ mod tests {
             json!({"port": 80, "httpHeaders": [{"name": "Authorization", "value": "Bearer x\n"}]});
         let sent = json!({"spec": {"containers": [{"name": "a", "livenessProbe": {"httpGet": asked}, "readinessProbe": {"httpGet": {"port": 80}},
             "lifecycle": {"preStop": {"httpGet": asked}}}]}});
-        let mut made = sent.clone();
-        let (originals, warnings) = rewritten(&mut made);
+        let mut pod = sent.clone();
+        let (originals, warnings) = rewritten(&mut pod);
         assert_eq!(
             originals.keys().collect::<Vec<_>>(),
             ["/app-health/a/readyz"]
         );
         let (sent, made) = (
             &sent["spec"]["containers"][0],
-            &made["spec"]["containers"][0],
+            &pod["spec"]["containers"][0],
         );
         assert_eq!(made["livenessProbe"], sent["livenessProbe"]);
         assert_eq!(made["lifecycle"], sent["lifecycle"]);
@@ -577,11 +579,11 @@ mod tests {
         let probe = json!({"httpGet": {"port": 80}});
         let containers = (0..=agent_probes::MAX_PROBES)
             .map(|at| json!({"name": format!("a{at}"), "livenessProbe": probe}));
-        let mut made = json!({"spec": {"containers": containers.collect::<Vec<_>>()}});
-        let (originals, warnings) = rewritten(&mut made);
+        let mut pod = json!({"spec": {"containers": containers.collect::<Vec<_>>()}});
+        let (originals, warnings) = rewritten(&mut pod);
         assert_eq!(originals.len(), agent_probes::MAX_PROBES);
         assert_eq!(
-            made["spec"]["containers"][agent_probes::MAX_PROBES]["livenessProbe"],
+            pod["spec"]["containers"][agent_probes::MAX_PROBES]["livenessProbe"],
             probe
         );
         assert_eq!(
@@ -602,9 +604,9 @@ mod tests {
             json!({"name": "a", "livenessProbe": {"tcpSocket": {"port": 80}, "timeoutSeconds": 0x8000_0000_u32}}),
         ] {
             let sent = json!({"spec": {"containers": [container]}});
-            let mut made = sent.clone();
-            assert_eq!(rewritten(&mut made), (OriginalProbes::new(), Vec::new()));
-            assert_eq!(made, sent);
+            let mut pod = sent.clone();
+            assert_eq!(rewritten(&mut pod), (OriginalProbes::new(), Vec::new()));
+            assert_eq!(pod, sent);
         }
     }
 
@@ -647,9 +649,9 @@ mod tests {
                 } else {
                     container["lifecycle"] = probe;
                 }
-                let mut made = json!({"spec": {"containers": [container]}});
+                let mut pod = json!({"spec": {"containers": [container]}});
                 let mut warnings = Warnings::default();
-                let rewritten = rewriting.rewrite(&mut made, |_, _| false, &mut warnings);
+                let rewritten = rewriting.rewrite(&mut pod, |_, _| false, &mut warnings);
                 let warnings = warnings.into_vec();
                 let wanted = since.is_some_and(|since| probers >= since);
                 assert_eq!(
@@ -657,7 +659,7 @@ mod tests {
                     usize::from(wanted),
                     "{probers:?} {container}"
                 );
-                assert_eq!(made["spec"]["containers"][0] != container, wanted);
+                assert_eq!(pod["spec"]["containers"][0] != container, wanted);
                 let is_reported = !wanted && probers != Legacy && since.is_some();
                 assert_eq!(warnings.len(), usize::from(is_reported), "{warnings:?}");
             }
@@ -681,8 +683,8 @@ mod tests {
                 port: 15020,
                 earlier: &OriginalProbes::new(),
             };
-            let mut made = json!({"spec": {"containers": [{"name": "a", "livenessProbe": timed}]}});
-            let rewritten = rewriting.rewrite(&mut made, |_, _| false, &mut Warnings::default());
+            let mut pod = json!({"spec": {"containers": [{"name": "a", "livenessProbe": timed}]}});
+            let rewritten = rewriting.rewrite(&mut pod, |_, _| false, &mut Warnings::default());
             assert_eq!(rewritten["/app-health/a/livez"], *wanted, "{probers:?}");
         }
     }
@@ -707,9 +709,9 @@ mod tests {
                 port: 15020,
                 earlier: &earlier.into_iter().collect(),
             };
-            let mut made = json!({"spec": {"containers": [{"name": "a",
+            let mut pod = json!({"spec": {"containers": [{"name": "a",
                 "livenessProbe": {"httpGet": {"port": 80}, "timeoutSeconds": timeout}}]}});
-            let rewritten = rewriting.rewrite(&mut made, |_, _| false, &mut Warnings::default());
+            let rewritten = rewriting.rewrite(&mut pod, |_, _| false, &mut Warnings::default());
             let found = rewritten[&path]
                 .get("timeoutSeconds")
                 .and_then(Value::as_i64);

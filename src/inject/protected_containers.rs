@@ -42,22 +42,22 @@ impl ProtectedContainers {
         let mut protected = BTreeMap::new();
         for list in PodList::OF_CONTAINERS {
             // The settings of all templates for a container count together.
-            let mut made: BTreeMap<&str, (bool, bool)> = BTreeMap::new();
+            let mut settings: BTreeMap<&str, (bool, bool)> = BTreeMap::new();
             for container in layers.iter().flat_map(|layer| pod::list(layer, list)) {
-                let (image, rights) = made.entry(pod::name(container)).or_default();
+                let (image, rights) = settings.entry(pod::name(container)).or_default();
                 *image |= container.get("image").is_some_and(|image| !image.is_null());
                 *rights |= has_rights(container);
             }
-            for (name, (image, rights)) in made.into_iter().filter(|(name, _)| *name != PROXY) {
+            for (name, (image, rights)) in settings.into_iter().filter(|(name, _)| *name != PROXY) {
                 let protection = match (image, rights) {
                     _ if RIGHTFUL.contains(&name) => Protection::Rights,
                     (true, true) => Protection::Rights,
                     (true, false) if list == PodList::InitContainers => Protection::Image,
                     _ => continue,
                 };
-                let known = protected.entry(name.to_owned()).or_insert(protection);
+                let strongest = protected.entry(name.to_owned()).or_insert(protection);
                 // A name may be in both lists: the stronger protection counts.
-                *known = protection.max(*known);
+                *strongest = protection.max(*strongest);
             }
         }
         Self(protected)

@@ -49,13 +49,15 @@ pub(crate) fn reinject(
             now.put_in(list, elements)
         };
         // The first of each name.
-        let mut known: HashMap<&str, (usize, &Value)> = HashMap::new();
+        let mut first_by_name: HashMap<&str, (usize, &Value)> = HashMap::new();
         let put_in = before.iter().zip(&was_put_in).enumerate();
         for (place, (element, _)) in put_in.filter(|(_, (_, put))| **put) {
-            known.entry(pod::name(element)).or_insert((place, element));
+            first_by_name
+                .entry(pod::name(element))
+                .or_insert((place, element));
         }
         for (made, _) in elements.iter_mut().zip(is_put_in).filter(|(_, put)| *put) {
-            match known.get(pod::name(made)) {
+            match first_by_name.get(pod::name(made)) {
                 Some((_, existing)) if same_version && stays(list, existing, made, kind) => {
                     *made = (*existing).clone();
                 }
@@ -111,19 +113,19 @@ fn ordered(before: &[Value], elements: Vec<Value>, is_fresh: impl Fn(usize) -> b
         places.entry(name).or_default().push_back(place);
     }
     let mut waiting: Vec<Option<Value>> = elements.into_iter().map(Some).collect();
-    let mut made = Vec::with_capacity(waiting.len());
+    let mut reordered = Vec::with_capacity(waiting.len());
     for (place, old) in before.iter().enumerate() {
         if is_fresh(place) {
             continue;
         }
-        let found = places
+        let waiting_element = places
             .get_mut(pod::name(old))
             .and_then(VecDeque::pop_front)
             .and_then(|place| waiting.get_mut(place));
-        made.extend(found.and_then(Option::take));
+        reordered.extend(waiting_element.and_then(Option::take));
     }
-    made.extend(waiting.into_iter().flatten());
-    made
+    reordered.extend(waiting.into_iter().flatten());
+    reordered
 }
 
 /// A rewritten probe that contains all that would be written stays as it is.
@@ -138,12 +140,13 @@ fn reinject_probes(sent: &[Value], wanted: Option<&mut Vec<Value>>) {
     for element in sent {
         first.entry(pod::name(element)).or_insert(element);
     }
-    for made in wanted.into_iter().flatten() {
-        let Some(existing) = first.get(pod::name(made)) else {
+    for wanted_container in wanted.into_iter().flatten() {
+        let Some(existing) = first.get(pod::name(wanted_container)) else {
             continue;
         };
         for place in probes::PROBE_FIELDS {
-            if let (Some(existing), Some(made)) = (place.get(existing), place.get_mut(made))
+            if let (Some(existing), Some(made)) =
+                (place.get(existing), place.get_mut(wanted_container))
                 && existing != made
                 && contains(existing, made, probe)
             {
@@ -202,17 +205,17 @@ fn is_default(kind: Kind, key: &str, wanted: &Value) -> bool {
 
 fn by_key(existing: &[Value], wanted: &[Value], key: &str, kind: Kind) -> bool {
     let element = kind.of_elements();
-    let mut known: HashMap<String, Vec<&Value>> = HashMap::new();
+    let mut by_key: HashMap<String, Vec<&Value>> = HashMap::new();
     for existing in existing {
         let identity = pod::identity(existing, key);
-        known.entry(identity).or_default().push(existing);
+        by_key.entry(identity).or_default().push(existing);
     }
     let mut tries = existing
         .len()
         .saturating_add(wanted.len())
         .saturating_mul(TRIES);
     wanted.iter().all(|wanted| {
-        let of_key = known.get(&pod::identity(wanted, key));
+        let of_key = by_key.get(&pod::identity(wanted, key));
         let mut of_key = of_key.into_iter().flatten();
         of_key.any(|existing| {
             tries = tries.saturating_sub(1);

@@ -74,16 +74,16 @@ impl<T: Clone + TextTree> RenderCache<T> {
         read: impl FnOnce(&str) -> Result<Option<(T, TypingReport)>, E>,
     ) -> Result<Parsed<T>, E> {
         if text.len() > MAX_BYTES {
-            return Ok(read(&text)?.map(|(made, report)| (made, report.pruned)));
+            return Ok(read(&text)?.map(|(value, report)| (value, report.pruned)));
         }
-        if let Some(known) = self.get_cached(&text) {
-            return Ok(known);
+        if let Some(cached) = self.get_cached(&text) {
+            return Ok(cached);
         }
         // The lock is not held while a text is parsed: two pods may parse the same one, and neither waits.
         let mut slots = Vec::new();
-        let read = read(&text)?.map(|(mut made, report)| {
-            slots = found(&text, &report, &mut made);
-            (made, report.pruned)
+        let read = read(&text)?.map(|(mut value, report)| {
+            slots = found(&text, &report, &mut value);
+            (value, report.pruned)
         });
         let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         texts.truncate(CAPACITY - 1);
@@ -100,7 +100,7 @@ impl<T: Clone + TextTree> RenderCache<T> {
         let (place, read) = texts
             .iter()
             .enumerate()
-            .find_map(|(place, known)| Some((place, known.with(text)?)))?;
+            .find_map(|(place, cached)| Some((place, cached.with(text)?)))?;
         let found = texts.remove(place)?;
         texts.push_front(found);
         Some(read)
@@ -149,7 +149,7 @@ mod tests {
             return Ok(None);
         };
         let mut report = TypingReport::default();
-        read(&node, &mut report).map(|made| Some((made, report)))
+        read(&node, &mut report).map(|value| Some((value, report)))
     }
 
     #[test]
@@ -193,12 +193,12 @@ mod tests {
         let mut reads = 0;
         for text in texts {
             let wanted =
-                fresh(text, read).map(|read| read.map(|(made, report)| (made, report.pruned)));
-            let found = cache.get(text.clone(), |text| {
+                fresh(text, read).map(|read| read.map(|(value, report)| (value, report.pruned)));
+            let cached = cache.get(text.clone(), |text| {
                 reads += 1;
                 fresh(text, read)
             });
-            assert_eq!(found, wanted, "{text}");
+            assert_eq!(cached, wanted, "{text}");
         }
         reads
     }

@@ -83,21 +83,21 @@ const VOLUMES: &str = PodList::Volumes.name();
 
 /// Returns the maps and volumes of a pod before an injection, in a pod without anything else.
 pub(crate) fn outline(pod: &Value) -> Value {
-    let mut made = Value::Object(Map::new());
+    let mut outline = Value::Object(Map::new());
     let volumes = pod::list(pod, PodList::Volumes);
     if let (false, Some(list)) = (
         volumes.is_empty(),
-        pod::list_mut(&mut made, PodList::Volumes),
+        pod::list_mut(&mut outline, PodList::Volumes),
     ) {
         list.extend_from_slice(volumes);
     }
     for (part, _, map) in MAPS {
-        let found = entries(pod, part, map);
-        if let (Some(found), Some(part)) = (found, pod::object_mut(&mut made, part)) {
-            part.insert(map.to_owned(), found.clone().into());
+        let entries = entries(pod, part, map);
+        if let (Some(entries), Some(part)) = (entries, pod::object_mut(&mut outline, part)) {
+            part.insert(map.to_owned(), entries.clone().into());
         }
     }
-    made
+    outline
 }
 
 fn entries<'a>(pod: &'a Value, part: &str, map: &str) -> Option<&'a Map<String, Value>> {
@@ -184,9 +184,9 @@ pub(crate) fn volumes(
     earlier: &Status,
     of_templates: &BTreeSet<String>,
 ) -> ReplacedVolumes {
-    let mut found = ReplacedVolumes::default();
+    let mut replaced = ReplacedVolumes::default();
     let Some(Value::Object(record)) = earlier.replaced.get(VOLUMES) else {
-        return found;
+        return replaced;
     };
     let kind = schema::element_of(VOLUMES);
     let names = earlier.names(PodList::Volumes);
@@ -203,14 +203,14 @@ pub(crate) fn volumes(
         let mut now = pod::list(pod, PodList::Volumes).iter();
         let now = now.find(|volume| pod::name(volume) == name);
         if !of_templates.contains(name) {
-            found.withheld.insert(name.clone());
+            replaced.withheld.insert(name.clone());
         } else if now.is_some_and(|now| reinject::contains(now, is, kind)) {
-            found.restored.insert(name.clone(), was.clone());
+            replaced.restored.insert(name.clone(), was.clone());
         } else {
-            found.staying.insert(name.clone());
+            replaced.staying.insert(name.clone());
         }
     }
-    found
+    replaced
 }
 
 /// The entries that differ, each with its two values.
@@ -238,11 +238,11 @@ pub(crate) fn unchanged(pod: &Value, earlier: &Status) -> [Map<String, Value>; 4
         let Some(Value::Object(record)) = earlier.replaced.get(map) else {
             return Map::new();
         };
-        let found = entries(pod, part, map);
+        let entries = entries(pod, part, map);
         let values = record.iter().filter_map(|(key, entry)| {
             let entry =
                 Some(entry).filter(|entry| entry.is_object() && may_have(map, key, entry))?;
-            let now = present(found.and_then(|found| found.get(key)));
+            let now = present(entries.and_then(|entries| entries.get(key)));
             let is_unchanged = match (now, present(entry.get(IS))) {
                 (Some(now), Some(left)) => json_eq(now, left),
                 (now, left) => now.is_none() && left.is_none(),
@@ -301,9 +301,9 @@ mod tests {
     }
 
     fn restored(pod: &Value, status: &Status) -> Value {
-        let mut made = pod.clone();
-        restore(&mut made, &unchanged(pod, status));
-        made
+        let mut restored = pod.clone();
+        restore(&mut restored, &unchanged(pod, status));
+        restored
     }
 
     fn recorded(replaced: &Value) -> Status {
@@ -411,15 +411,15 @@ mod tests {
         let mut stored = after.clone();
         stored["spec"]["volumes"][0]["configMap"]["defaultMode"] = json!(420);
         for now in [&after, &stored] {
-            let found = volumes(now, &status, &stock);
-            assert_eq!(found.restored["istiod-ca-cert"], mine);
-            assert!(found.staying.is_empty() && found.withheld.is_empty());
+            let replaced = volumes(now, &status, &stock);
+            assert_eq!(replaced.restored["istiod-ca-cert"], mine);
+            assert!(replaced.staying.is_empty() && replaced.withheld.is_empty());
         }
-        let found = volumes(&before, &status, &stock);
-        assert_eq!((found.restored.len(), &found.staying), (0, &stock));
+        let replaced = volumes(&before, &status, &stock);
+        assert_eq!((replaced.restored.len(), &replaced.staying), (0, &stock));
         // Any author can write a record.
-        let found = volumes(&after, &status, &BTreeSet::new());
-        assert_eq!((found.restored.len(), &found.withheld), (0, &stock));
+        let replaced = volumes(&after, &status, &BTreeSet::new());
+        assert_eq!((replaced.restored.len(), &replaced.withheld), (0, &stock));
         for was in [
             json!({"name": "other"}),
             json!({"name": "istiod-ca-cert", "emptyDir": 7}),
@@ -427,8 +427,8 @@ mod tests {
         ] {
             let mut status = status.clone();
             status.replaced["volumes"]["istiod-ca-cert"]["was"] = was;
-            let found = volumes(&after, &status, &stock);
-            assert_eq!((found.restored.len(), found.withheld.len()), (0, 0));
+            let replaced = volumes(&after, &status, &stock);
+            assert_eq!((replaced.restored.len(), replaced.withheld.len()), (0, 0));
         }
     }
 

@@ -99,8 +99,8 @@ impl ObjectType {
     #[must_use]
     pub(crate) fn field(self, name: &str) -> Option<&'static Field> {
         let record = TABLE.records.get(self.0)?;
-        let found = record.fields.binary_search_by(|field| field.name.cmp(name));
-        record.fields.get(found.ok()?)
+        let place = record.fields.binary_search_by(|field| field.name.cmp(name));
+        record.fields.get(place.ok()?)
     }
 }
 

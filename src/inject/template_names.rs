@@ -54,15 +54,15 @@ impl TemplateNames {
     }
 
     /// Adds those of `wanted` that templates made; returns true if there was one.
-    pub(crate) fn learn(&mut self, wanted: &mut Self, made: &ByList<Vec<String>>) -> bool {
+    pub(crate) fn learn(&mut self, wanted: &mut Self, output_names: &ByList<Vec<String>>) -> bool {
         let mut learned = false;
-        for (list, names) in made.iter() {
-            let Some((known, wanted)) = self.of(list).zip(wanted.of(list)) else {
+        for (list, names) in output_names.iter() {
+            let Some((own, wanted)) = self.of(list).zip(wanted.of(list)) else {
                 continue;
             };
             let names = names.iter().filter(|name| wanted.contains(*name));
             for name in names {
-                learned |= known.insert(name.clone());
+                learned |= own.insert(name.clone());
             }
         }
         learned

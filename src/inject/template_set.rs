@@ -69,11 +69,14 @@ impl TemplateSet {
             )
             .collect();
         for choice in choices {
-            let Ok(found) = template_set.resolve(choice.iter().map(String::as_str)) else {
+            let Ok(chosen) = template_set.resolve(choice.iter().map(String::as_str)) else {
                 continue;
             };
-            let of = template_set.version_of(&found);
-            let names = found.iter().map(|found| found.name().to_owned()).collect();
+            let of = template_set.version_of(&chosen);
+            let names = chosen
+                .iter()
+                .map(|template| template.name().to_owned())
+                .collect();
             template_set.versions.insert(names, of);
         }
         Ok(template_set)
@@ -103,31 +106,31 @@ impl TemplateSet {
 
     fn resolve<'a>(&self, names: impl Iterator<Item = &'a str>) -> Result<Vec<&Template>, String> {
         let mut seen = BTreeSet::new();
-        let mut found = Vec::new();
+        let mut templates = Vec::new();
         for name in names {
-            let meant = match self.aliases.get(name) {
-                Some(meant) => meant.iter().map(String::as_str).collect(),
+            let members = match self.aliases.get(name) {
+                Some(members) => members.iter().map(String::as_str).collect(),
                 None => vec![name],
             };
-            for name in meant {
+            for name in members {
                 let template = self.template(name)?;
                 if seen.insert(template.name()) {
-                    found.push(template);
+                    templates.push(template);
                 }
             }
         }
-        Ok(found)
+        Ok(templates)
     }
 
     fn template(&self, name: &str) -> Result<&Template, String> {
-        let found = self.templates.iter().find(|known| known.name() == name);
-        found.ok_or_else(|| {
+        let template = self.templates.iter().find(|known| known.name() == name);
+        template.ok_or_else(|| {
             let templates = self.templates.iter().map(Template::name);
-            let known: BTreeSet<&str> = templates
+            let names: BTreeSet<&str> = templates
                 .chain(self.aliases.keys().map(String::as_str))
                 .collect();
-            let known = known.into_iter().collect::<Vec<_>>().join(", ");
-            format!("no template {name:?}, known: {known}")
+            let names = names.into_iter().collect::<Vec<_>>().join(", ");
+            format!("no template {name:?}, known: {names}")
         })
     }
 
@@ -171,7 +174,7 @@ mod tests {
 
     #[test]
     fn templates_are_chosen_by_name_and_alias_in_order() {
-        let known = template_set(&["sidecar", "b", "c"], &[("both", &["c", "b"])], None).unwrap();
+        let set = template_set(&["sidecar", "b", "c"], &[("both", &["c", "b"])], None).unwrap();
         let rows: [(Option<&str>, &[&str]); 5] = [
             (None, &["sidecar"]),
             (Some("b"), &["b"]),
@@ -180,28 +183,21 @@ mod tests {
             (Some("b,both,b"), &["b", "c"]),
         ];
         for (choice, wanted) in rows {
-            assert_eq!(
-                names(known.choose(choice)),
-                Ok(wanted.to_vec()),
-                "{choice:?}"
-            );
+            assert_eq!(names(set.choose(choice)), Ok(wanted.to_vec()), "{choice:?}");
         }
         assert_eq!(
-            names(known.choose(Some("b,x"))),
+            names(set.choose(Some("b,x"))),
             Err("no template \"x\", known: b, both, c, sidecar".to_owned())
         );
-        assert!(names(known.choose(Some(""))).is_err());
-        let selected = known.choose(Some("b,c")).unwrap();
+        assert!(names(set.choose(Some(""))).is_err());
+        let selected = set.choose(Some("b,c")).unwrap();
         assert_eq!(selected.version, version(&["# b", "# c"]));
-        assert_ne!(
-            selected.version,
-            known.choose(Some("both")).unwrap().version
-        );
+        assert_ne!(selected.version, set.choose(Some("both")).unwrap().version);
     }
 
     #[test]
     fn loading_reports_unknown_template_names() {
-        let cause = |found: Result<TemplateSet, String>| found.map(drop).unwrap_err();
+        let cause = |result: Result<TemplateSet, String>| result.map(drop).unwrap_err();
         assert_eq!(
             cause(template_set(&["a"], &[("x", &["a", "b"])], None)),
             "aliases: x: no template \"b\", known: a, x"

@@ -41,11 +41,11 @@ impl Style {
     }
 
     /// The value of the scalar.
-    fn decode(self, written: &str) -> String {
+    fn decode(self, text: &str) -> String {
         match self {
-            Self::Quoted => unescaped(written),
-            Self::Plain | Self::BareLine => written.to_owned(),
-            Self::Line => format!("{written}\n"),
+            Self::Quoted => unescaped(text),
+            Self::Plain | Self::BareLine => text.to_owned(),
+            Self::Line => format!("{text}\n"),
         }
     }
 }
@@ -83,18 +83,18 @@ pub(crate) fn differences(
     text: &str,
 ) -> Option<Vec<(usize, String)>> {
     let (mut from, mut rest) = (0, text);
-    let mut found = Vec::new();
+    let mut differences = Vec::new();
     for (number, slot) in slots.iter().enumerate() {
         rest = behind(rest, cached.get(from..slot.begin)?)?;
         let (written, after) = rest.split_at_checked(slot.style.length(rest.as_bytes())?)?;
         if cached.get(slot.begin..slot.end)? != written {
-            found.push((number, slot.style.decode(written)));
+            differences.push((number, slot.style.decode(written)));
         }
         (from, rest) = (slot.end, after);
     }
     behind(rest, cached.get(from..)?)?
         .is_empty()
-        .then_some(found)
+        .then_some(differences)
 }
 
 /// The rest of `text` after `begin`; `None` if it begins otherwise.
@@ -126,8 +126,8 @@ fn quoted(text: &[u8]) -> Option<usize> {
     None
 }
 
-fn unescaped(written: &str) -> String {
-    let inner = written.get(1..written.len() - 1).unwrap_or_default();
+fn unescaped(escaped: &str) -> String {
+    let inner = escaped.get(1..escaped.len() - 1).unwrap_or_default();
     let mut text = String::with_capacity(inner.len());
     let mut parts = inner.split('\\');
     text.push_str(parts.next().unwrap_or_default());

@@ -36,7 +36,7 @@ fn entries(value: &str) -> Result<Map<String, Value>, String> {
     if items.len() > MAX_ENTRIES {
         return Err(too_many(items.len()));
     }
-    let mut made = Map::new();
+    let mut by_name = Map::new();
     for (index, item) in items.into_iter().enumerate() {
         let Value::Object(mut fields) = item else {
             return Err(format!("[{index}]: want an object"));
@@ -46,12 +46,12 @@ fn entries(value: &str) -> Result<Map<String, Value>, String> {
             _ => return Err(format!("[{index}]: want a name")),
         };
         // Templates range over a map of them.
-        if made.contains_key(&name) {
+        if by_name.contains_key(&name) {
             return Err(format!("[{index}]: the name {name:?} twice"));
         }
-        made.insert(name, Value::Object(fields));
+        by_name.insert(name, Value::Object(fields));
     }
-    Ok(made)
+    Ok(by_name)
 }
 
 /// The annotations of a pod that hold lists of objects, as the maps that templates range over.
@@ -60,8 +60,8 @@ pub(crate) fn lists_by_name(pod: &Value) -> Vec<(String, Value)> {
     keys.filter_map(|name| {
         let value = pod::annotation(pod, name)?;
         let is_list = value.trim_start().starts_with('[');
-        let made = entries(value).ok().filter(|_| is_list)?;
-        let text = yaml::json(&Value::Object(made));
+        let entries = entries(value).ok().filter(|_| is_list)?;
+        let text = yaml::json(&Value::Object(entries));
         Some((name.to_owned(), Value::from(text)))
     })
     .collect()

@@ -142,10 +142,10 @@ mod tests {
                 {"name": "XDS_HEADER_tenant", "value": "S3CRET"}, {"name": "XDS_ROOT_CA", "value": "/ca.pem"},
                 {"name": "ISTIO_ENABLE_HTTP2_PROBING", "value": "F"}, {"name": "XDS_HEADER_node", "valueFrom": {}}]}]}})
         };
-        let told: Vec<_> = without_effect(&pod("r.example/pintle-envoy:1")).collect();
+        let names: Vec<_> = without_effect(&pod("r.example/pintle-envoy:1")).collect();
         let headers = "has no effect: the proxy adds no headers to its streams of configuration";
         assert_eq!(
-            told,
+            names,
             [
                 &format!("XDS_HEADER_tenant of istio-proxy {headers}"),
                 "ISTIO_ENABLE_HTTP2_PROBING of istio-proxy has no effect: HTTPS probes speak HTTP/2 where the server chooses it",

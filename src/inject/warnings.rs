@@ -89,7 +89,7 @@ const NUMBER: usize = 4;
 /// Quotes numbers of the text in a cause, by which the log recognizes a possible secret.
 pub(crate) fn numbers_quoted(cause: &str, of: &str) -> String {
     let is_word = |letter: char| letter.is_alphanumeric() || matches!(letter, '.' | '-' | '+');
-    let mut made = String::with_capacity(cause.len() + 2);
+    let mut out = String::with_capacity(cause.len() + 2);
     let mut in_quotes = false;
     let mut rest = cause;
     while let Some(letter) = rest.chars().next() {
@@ -105,12 +105,12 @@ pub(crate) fn numbers_quoted(cause: &str, of: &str) -> String {
         let is_number = unsigned.starts_with(|first: char| first.is_ascii_digit());
         // Numbers of the rule itself, which the text does not have, stay as they are.
         if is_number && !in_quotes && word.len() >= NUMBER && of.contains(word) {
-            made.extend(["\"", word, "\""]);
+            out.extend(["\"", word, "\""]);
         } else {
-            made.push_str(word);
+            out.push_str(word);
         }
     }
-    made
+    out
 }
 
 /// Tells of annotations with which a proxy ends as it starts. The contract takes any text in most of them, since templates of some
@@ -129,7 +129,7 @@ pub(crate) fn proxy_ends<'a>(
             .filter(|text| !is_fit(text))
             .map(|_| text())
     };
-    let found = [
+    let problems = [
         wrong(
             "sidecar.istio.io/agentLogLevel",
             &is_agent_level,
@@ -161,7 +161,7 @@ pub(crate) fn proxy_ends<'a>(
             "no port of the proxy's administration or metrics",
         ),
     ];
-    found.into_iter().flatten().collect()
+    problems.into_iter().flatten().collect()
 }
 
 /// Tells of the annotation of a pod's own `ProxyConfig` by the name that Istio 1.6.0 alone had for it.
@@ -483,9 +483,9 @@ mod tests {
                 assert_eq!(warnings(value), Vec::<String>::new(), "{name}: {value}");
             }
             for value in bad {
-                let found = warnings(value);
-                let [warning] = found.as_slice() else {
-                    panic!("{name}: {value}: {found:?}");
+                let warnings = warnings(value);
+                let [warning] = warnings.as_slice() else {
+                    panic!("{name}: {value}: {warnings:?}");
                 };
                 assert!(
                     warning.starts_with(&format!("annotation {name}: ")),

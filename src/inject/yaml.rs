@@ -183,16 +183,16 @@ fn escaped(text: String) -> String {
     if text.chars().all(stays) {
         return text;
     }
-    let mut made = String::with_capacity(text.len() + 16);
+    let mut out = String::with_capacity(text.len() + 16);
     for letter in text.chars() {
         if stays(letter) {
-            made.push(letter);
+            out.push(letter);
         } else {
             // Writing to a string cannot fail.
-            let _ = write!(made, "\\u{:04x}", u32::from(letter));
+            let _ = write!(out, "\\u{:04x}", u32::from(letter));
         }
     }
-    made
+    out
 }
 
 /// A value as its serializer wants it: numbers as numbers, keys in order.
@@ -263,12 +263,12 @@ mod tests {
 
     #[test]
     fn scalars_are_those_of_yaml_1_1() {
-        let found = value(
+        let list = value(
             "[yes, Off, '1', 0644, 0x10, 1_000, 1.5, -3, ~, 'no', x, y, 1e3, .5, 1.2.3, !!str 12, 0o17]",
         );
         let number = |text| serde_json::from_str::<Number>(text).unwrap();
         assert_eq!(
-            found,
+            list,
             json!([
                 true,
                 false,

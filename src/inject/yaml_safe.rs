@@ -364,9 +364,9 @@ mod tests {
     #[test]
     fn keys_of_proxy_metadata_are_names_of_variables() {
         let check = |name: &str| {
-            let written = json!({"proxyMetadata": {"A": "b", name: "x"}});
-            let written = written.as_object().unwrap();
-            proxy_config(written).map(|()| newer_variables(written))
+            let config = json!({"proxyMetadata": {"A": "b", name: "x"}});
+            let config = config.as_object().unwrap();
+            proxy_config(config).map(|()| newer_variables(config))
         };
         for name in ["ISTIO_META_X", "_", "-a", ".a", "a.b-c_1"] {
             assert_eq!(check(name), Ok(None), "{name}");

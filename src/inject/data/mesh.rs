@@ -187,7 +187,7 @@ struct ZeroValue(&'static Field);
 
 /// Collects the zero values of all fields of all messages below the mesh configuration.
 fn zeros() -> BTreeMap<&'static str, ZeroValue> {
-    let mut found = BTreeMap::new();
+    let mut zeros = BTreeMap::new();
     let mut seen: Vec<&str> = Vec::new();
     let mut waiting: Vec<&'static Message> = vec![&ISTIO_MESH_V1ALPHA1_MESHCONFIG];
     while let Some(message) = waiting.pop() {
@@ -197,13 +197,13 @@ fn zeros() -> BTreeMap<&'static str, ZeroValue> {
         }
         seen.push(message.name);
         for field in message.fields {
-            found.entry(field.go).or_insert(ZeroValue(field));
+            zeros.entry(field.go).or_insert(ZeroValue(field));
             if let FieldKind::Message(inner) = field.kind {
                 waiting.push(inner);
             }
         }
     }
-    found
+    zeros
 }
 
 struct Length(api::google::protobuf::Duration);
@@ -214,13 +214,13 @@ fn duration(text: &str) -> Value {
 
 impl ObjectValue for Length {
     fn walk(&self, names: &[Value]) -> Result<(Value, usize), TemplateError> {
-        let found = match first(names) {
+        let value = match first(names) {
             GO_DURATION | "String" => Value::from(api::duration::go(&self.0)),
             "Seconds" | "GetSeconds" => Value::Int(self.0.seconds),
             "Nanos" | "GetNanos" => Value::Int(i64::from(self.0.nanos)),
             name => return Err(unknown(name, "Duration")),
         };
-        Ok((found, 1))
+        Ok((value, 1))
     }
 
     fn json(&self) -> Result<Json, TemplateError> {

@@ -68,14 +68,14 @@ impl Part {
     }
 
     fn override_of(&self, field: &str) -> Option<&str> {
-        let found = self.overrides.iter().find(|(name, _)| *name == field);
-        found.map(|(_, value)| value.as_str())
+        let entry = self.overrides.iter().find(|(name, _)| *name == field);
+        entry.map(|(_, value)| value.as_str())
     }
 
     /// Annotations and labels, which are made once.
     fn map(&self, key: &str, cell: &OnceLock<Value>) -> Result<(Value, usize), TemplateError> {
-        if let Some(found) = cell.get() {
-            return Ok((found.clone(), 1));
+        if let Some(strings) = cell.get() {
+            return Ok((strings.clone(), 1));
         }
         let made = strings_of_json(self.here().and_then(|here| here.get(key)))?;
         Ok((cell.get_or_init(|| made).clone(), 1))
@@ -166,8 +166,8 @@ impl ObjectValue for Part {
         Ok(match self.override_of(key) {
             Some(text) => !text.is_empty(),
             None => {
-                let found = self.here().and_then(|here| here.get(key));
-                found.is_some_and(|found| !found.is_null())
+                let value = self.here().and_then(|here| here.get(key));
+                value.is_some_and(|value| !value.is_null())
             }
         })
     }
@@ -199,13 +199,13 @@ fn value(
         (Kind::List(element), Some(Json::Array(items))) => {
             // A part of the pod for each, with its way from the pod.
             session::charge_elements(items.len(), PART_BYTES)?;
-            let mut made = Vec::with_capacity(items.len());
+            let mut values = Vec::with_capacity(items.len());
             for (index, item) in items.iter().enumerate() {
                 path.push(Step::Index(index));
-                made.push(value(Some(item), element.kind(), root, path)?);
+                values.push(value(Some(item), element.kind(), root, path)?);
                 path.pop();
             }
-            Value::from(made)
+            Value::from(values)
         }
         (Kind::Object(record), Some(_)) => {
             Part::value(Arc::clone(root), path.clone(), record, Vec::new())

@@ -24,8 +24,8 @@ fn walk(
     let mut is_missing = behind_parenthesis;
     while let [first, after @ ..] = rest {
         let name = first.as_str().unwrap_or_default();
-        if let Some(found) = object::walk(&value, rest) {
-            let (found, walked) = found?;
+        if let Some(result) = object::walk(&value, rest) {
+            let (found, walked) = result?;
             value = found;
             // One name at least, so that the walk ends.
             rest = rest.get(walked.max(1)..).unwrap_or_default();

@@ -26,14 +26,14 @@ struct OpenBlock<'a> {
 /// Checks that every block has its end, every `end` and `else` their block, and that they are not within each other too deeply.
 pub(super) fn balanced(name: &str, text: &str, delimiters: &Delimiters) -> Result<(), Failure> {
     let mut open: Vec<OpenBlock<'_>> = Vec::new();
-    let mut found = Ok(());
+    let mut outcome = Ok(());
     each_action(text, delimiters, |line, action| {
-        if found.is_ok() {
-            found = open_or_close(&mut open, line, action).map_err(|cause| (line, cause));
+        if outcome.is_ok() {
+            outcome = open_or_close(&mut open, line, action).map_err(|cause| (line, cause));
         }
     });
     let unclosed = open.pop();
-    found
+    outcome
         .and_then(|()| match unclosed {
             None => Ok(()),
             Some(block) => Err((block.line, format!("{} has no end", block.keyword))),
@@ -122,31 +122,31 @@ pub(super) fn without_comments<'a>(text: &'a str, delimiters: &Delimiters) -> Co
     if !text.contains("/*") {
         return Cow::Borrowed(text);
     }
-    let mut made = String::with_capacity(text.len());
+    let mut out = String::with_capacity(text.len());
     let mut rest = text;
     let mut ends = CommentEnds::default();
     while let Some(at) = rest.find(left) {
         let (before, action) = rest.split_at(at);
-        made.push_str(before);
+        out.push_str(before);
         match comment(action, left, right, &mut ends) {
             Some(comment) => {
-                made.push_str(left);
-                made.push_str(if comment.trims_left { "- " } else { "" });
-                made.push_str("\"\"");
-                made.extend(comment.text.chars().filter(|letter| *letter == '\n'));
-                made.push_str(if comment.trims_right { " -" } else { "" });
-                made.push_str(right);
+                out.push_str(left);
+                out.push_str(if comment.trims_left { "- " } else { "" });
+                out.push_str("\"\"");
+                out.extend(comment.text.chars().filter(|letter| *letter == '\n'));
+                out.push_str(if comment.trims_right { " -" } else { "" });
+                out.push_str(right);
                 rest = comment.rest;
             }
             None => {
                 let (action, after) = action.split_at(length(action, left, right));
-                made.push_str(action);
+                out.push_str(action);
                 rest = after;
             }
         }
     }
-    made.push_str(rest);
-    Cow::Owned(made)
+    out.push_str(rest);
+    Cow::Owned(out)
 }
 
 struct Comment<'a> {
@@ -309,11 +309,11 @@ mod tests {
             ("{{ .end }}{{ $else := 1 }}{{ \"{{ end }}\" }}", None),
         ];
         for (text, wanted) in rows {
-            let found = balanced("t", text, &braces()).err();
+            let failure = balanced("t", text, &braces()).err();
             assert_eq!(
-                found
+                failure
                     .as_ref()
-                    .map(|found| (found.line, found.cause.as_str())),
+                    .map(|failure| (failure.line, failure.cause.as_str())),
                 wanted,
                 "{text}"
             );
@@ -323,7 +323,7 @@ mod tests {
     /// 20,000 of them ended the process, at its start or when the file was read again.
     #[test]
     fn the_depth_of_blocks_has_a_bound() {
-        let check = |text: &str| balanced("t", text, &braces()).map_err(|found| found.cause);
+        let check = |text: &str| balanced("t", text, &braces()).map_err(|failure| failure.cause);
         let too_deep = Err("nested deeper than 100, each else counted".to_owned());
         let chain = |count: usize| {
             format!(

@@ -111,14 +111,14 @@ fn probed(field: &str, probe: &Value) -> Value {
 /// Injects a pod with the probe. It goes to the agent, which starts with it, or stays with a warning, and the agent would not start.
 fn assert_agreed(configuration: &Configuration, field: &str, probe: &Value) {
     let pod = probed(field, probe);
-    let made = inject(configuration, &pod).unwrap();
-    let started = start(&made.pod).unwrap_or_else(|cause| panic!("{probe}: {cause}"));
-    let container = &made.pod["spec"]["containers"][0];
+    let injected = inject(configuration, &pod).unwrap();
+    let started = start(&injected.pod).unwrap_or_else(|cause| panic!("{probe}: {cause}"));
+    let container = &injected.pod["spec"]["containers"][0];
     let is_left = *container == pod["spec"]["containers"][0];
     assert_eq!(started.probers.is_empty(), is_left, "{probe}");
-    let mut warnings = made.warnings.iter();
+    let mut warnings = injected.warnings.iter();
     let is_told = warnings.any(|warning| warning.contains("the proxy would not start"));
-    assert_eq!(is_told, is_left, "{probe}: {:?}", made.warnings);
+    assert_eq!(is_told, is_left, "{probe}: {:?}", injected.warnings);
     if is_left {
         let probers = json!({"/app-health/web/livez": probe}).to_string();
         let refused = agent(
@@ -175,17 +175,17 @@ fn the_agent_starts_with_as_many_probes_as_there_are() {
     };
     let mut pod = annotated(&json!({}));
     pod["spec"]["containers"] = (0..60).map(container).collect();
-    let made = inject(&built_in(None).unwrap(), &pod).unwrap();
-    assert_eq!(start(&made.pod).unwrap().probers.len(), 256);
+    let injected = inject(&built_in(None).unwrap(), &pod).unwrap();
+    assert_eq!(start(&injected.pod).unwrap().probers.len(), 256);
 }
 
 /// Injects a pod by a configuration. A proxy that would not start is told of.
 fn assert_starts(configuration: &Configuration, annotations: &Value) -> bool {
-    let Ok(made) = inject(configuration, &annotated(annotations)) else {
+    let Ok(injected) = inject(configuration, &annotated(annotations)) else {
         return false;
     };
-    let started = start(&made.pod);
-    let mut warnings = made.warnings.iter();
+    let started = start(&injected.pod);
+    let mut warnings = injected.warnings.iter();
     let is_told = warnings.any(|warning| warning.contains("the proxy may not start"));
     assert!(
         started.is_ok() || is_told,

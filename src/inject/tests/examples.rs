@@ -68,7 +68,7 @@ fn kept_pod() {
 
 fn run(target: &str, check: fn(&[u8])) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/fuzz");
-    let mut found = 0;
+    let mut count = 0;
     for file in std::fs::read_dir(format!("{folder}/{target}")).unwrap() {
         let path = file.unwrap().path();
         // The last path printed is the one that failed.
@@ -78,7 +78,7 @@ fn run(target: &str, check: fn(&[u8])) {
         for cut in (0..bytes.len()).step_by(7) {
             check(bytes.get(..cut).unwrap());
         }
-        found += 1;
+        count += 1;
     }
-    assert!(found > 1, "there are no examples of {target}");
+    assert!(count > 1, "there are no examples of {target}");
 }

@@ -73,12 +73,12 @@ struct Case {
 }
 
 impl Case {
-    fn read(case: Value, known: &BTreeMap<String, Self>) -> Self {
+    fn read(case: Value, cases: &BTreeMap<String, Self>) -> Self {
         let Value::Object(own) = case else {
             panic!("a case is an object")
         };
         let mut fields = own.get("base").map_or_else(Map::new, |base| {
-            let mut base = known[base.as_str().unwrap()].fields.clone();
+            let mut base = cases[base.as_str().unwrap()].fields.clone();
             base.retain(|key, _| {
                 !["result", "skipped", "refused", "patch", "warnings"].contains(&key.as_str())
             });
@@ -87,7 +87,7 @@ impl Case {
         fields.extend(own);
         let of = fields["pod"]
             .get("of")
-            .map(|of| &known[of.as_str().unwrap()]);
+            .map(|of| &cases[of.as_str().unwrap()]);
         if let Some(Outcome::Injected(injected)) = of.map(|case| case.outcome(&case.fields["pod"]))
         {
             fields["pod"] = injected.pod;

@@ -92,18 +92,23 @@ fn core_dumps_are_the_administrators_to_allow() {
         (built_in(&[], values), &silent, false),
     ];
     for (configuration, pod, wanted) in rows {
-        let made = injected(&configuration, pod);
-        let found = container(&made.pod, "enable-core-dump");
-        assert_eq!(found.is_some(), wanted);
-        let is_reported = made
+        let injection = injected(&configuration, pod);
+        let core_dump = container(&injection.pod, "enable-core-dump");
+        assert_eq!(core_dump.is_some(), wanted);
+        let is_reported = injection
             .warnings
             .iter()
             .any(|warning| warning.contains("sidecar.istio.io/enableCoreDump has no effect"));
-        assert_eq!(is_reported, pod == &asks && !wanted, "{:?}", made.warnings);
-        if let Some(found) = found {
-            assert_eq!(found["command"], json!(["sysctl"]));
+        assert_eq!(
+            is_reported,
+            pod == &asks && !wanted,
+            "{:?}",
+            injection.warnings
+        );
+        if let Some(core_dump) = core_dump {
+            assert_eq!(core_dump["command"], json!(["sysctl"]));
             let wanted = json!(["-w", "kernel.core_pattern=/var/lib/istio/core.proxy"]);
-            assert_eq!(found["args"], wanted);
+            assert_eq!(core_dump["args"], wanted);
         }
     }
 }
@@ -113,8 +118,8 @@ fn core_dumps_are_the_administrators_to_allow() {
 fn no_word_of_the_author_runs_beside_rights() {
     let configuration = built_in(&[("coreDump", "true")], None);
     let annotations = json!({"sidecar.istio.io/enableCoreDump": "true", "proxy.istio.io/config": "configPath: /of/the/author"});
-    let made = injected(&configuration, &annotated(&annotations));
-    let dump = container(&made.pod, "enable-core-dump").unwrap();
+    let injection = injected(&configuration, &annotated(&annotations));
+    let dump = container(&injection.pod, "enable-core-dump").unwrap();
     assert_eq!(dump["securityContext"]["privileged"], true);
     assert!(!dump.to_string().contains("author"), "{dump}");
     for path in [
@@ -162,15 +167,15 @@ fn no_status_brings_back_what_no_annotation_may_say() {
                     "{message}"
                 );
             }
-            let made = injected(configuration, &earlier(key, "81"));
-            assert_eq!(made.pod["metadata"]["annotations"][key], "81");
+            let injection = injected(configuration, &earlier(key, "81"));
+            assert_eq!(injection.pod["metadata"]["annotations"][key], "81");
         }
         let key = "readiness.status.sidecar.istio.io/failureThreshold";
         let direct = refused(configuration, &annotated(&json!({key: "a: b"})));
         assert!(direct.contains(key), "{direct}");
         for value in ["a: b", "81"] {
-            let made = injected(configuration, &earlier(key, value));
-            assert_eq!(made.pod["metadata"]["annotations"][key], "80");
+            let injection = injected(configuration, &earlier(key, value));
+            assert_eq!(injection.pod["metadata"]["annotations"][key], "80");
         }
     }
 }
@@ -192,8 +197,8 @@ fn no_json_of_the_author_begins_a_line() {
 ",
     );
     let of = |text: &str| annotated(&json!({"apm.datadoghq.com/env": text}));
-    let made = injected(&configuration, &of(r#"{"DD_ENV": "prod, a: b"}"#));
-    let env = &container(&made.pod, "istio-proxy").unwrap()["env"];
+    let injection = injected(&configuration, &of(r#"{"DD_ENV": "prod, a: b"}"#));
+    let env = &container(&injection.pod, "istio-proxy").unwrap()["env"];
     assert_eq!(env[0], json!({"name": "DD_ENV", "value": "prod, a: b"}));
     for text in [
         r#"{"A": "b\"\n    securityContext: {privileged: true}\n    x: \""}"#,
@@ -298,15 +303,15 @@ fn no_word_of_the_author_is_a_line_of_the_template() {
     // Harmless values pass.
     let annotations = json!({"proxy.istio.io/config": "configPath: /x\nproxyMetadata: {A: \"{'b': [1 2]}\"}", "note": "a\nb",
         "k8s.v1.cni.cncf.io/networks": "[\n  {\"name\": \"a\"}\n]\n"});
-    let made = injected(&configuration, &annotated(&annotations)).pod;
-    let proxy = container(&made, "istio-proxy").unwrap();
+    let pod = injected(&configuration, &annotated(&annotations)).pod;
+    let proxy = container(&pod, "istio-proxy").unwrap();
     assert_eq!(proxy["args"][1], "/x");
     assert_eq!(
         proxy["env"],
         json!([{"name": "A", "value": "{'b': [1 2]}"}])
     );
     assert_eq!(
-        made["metadata"]["annotations"]["networks"],
+        pod["metadata"]["annotations"]["networks"],
         r#"[{"name":"a"},{"name":"istio-cni","namespace":"default"}]"#
     );
 }
@@ -336,25 +341,25 @@ fn names_lend_no_rights() {
         };
         let mut pod = annotated(&asks);
         pod["spec"]["initContainers"] = GUARDED.map(evil).into_iter().collect();
-        let Outcome::Injected(made) = configuration.inject(&asking, &pod) else {
+        let Outcome::Injected(injection) = configuration.inject(&asking, &pod) else {
             panic!()
         };
         for name in GUARDED {
             let mut wanted = container(&honest, name).unwrap().clone();
             // Resource limits are no privilege.
             wanted["resources"]["limits"]["cpu"] = json!("7");
-            assert_eq!(container(&made.pod, name), Some(&wanted));
-            let mut warnings = made.warnings.iter();
+            assert_eq!(container(&injection.pod, name), Some(&wanted));
+            let mut warnings = injection.warnings.iter();
             assert!(
                 warnings.any(|warning| warning.starts_with(&format!(
                     "container {name:?} is the template's: the pod's image, command"
                 ))),
                 "{:?}",
-                made.warnings
+                injection.warnings
             );
         }
         // A second pass finds the user's fields, and has the same result.
-        let again = configuration.inject(&asking, &made.pod);
+        let again = configuration.inject(&asking, &injection.pod);
         assert!(
             matches!(
                 again,
@@ -367,7 +372,7 @@ fn names_lend_no_rights() {
         );
         // By a configuration that makes none of them they are the user's again.
         let other = load("templates: {sidecar: 'spec: {containers: [{name: istio-proxy}]}'}");
-        let back = injected(&other, &made.pod).pod;
+        let back = injected(&other, &injection.pod).pod;
         for name in GUARDED {
             assert_eq!(container(&back, name), Some(&evil(name)));
         }
@@ -378,8 +383,8 @@ fn names_lend_no_rights() {
         .as_array_mut()
         .unwrap()
         .push(evil("istio-proxy"));
-    let made = injected(&configuration, &pod).pod;
-    let proxy = container(&made, "istio-proxy").unwrap();
+    let injected_pod = injected(&configuration, &pod).pod;
+    let proxy = container(&injected_pod, "istio-proxy").unwrap();
     assert_eq!(proxy["image"], "evil");
     assert_eq!(proxy["env"][0]["name"], "BASH_ENV");
 }
@@ -401,8 +406,8 @@ fn an_application_is_not_called_as_an_init_container_of_the_template() {
         );
         // Where the template makes none, the name is free.
         pod["metadata"]["annotations"] = json!({"sidecar.istio.io/interceptionMode": "NONE"});
-        let made = injected(&configuration, &pod).pod;
-        assert_eq!(container(&made, name).unwrap()["image"], "mine");
+        let injected_pod = injected(&configuration, &pod).pod;
+        assert_eq!(container(&injected_pod, name).unwrap()["image"], "mine");
     }
 }
 
@@ -457,12 +462,12 @@ fn a_template_of_ones_own_lends_none_either() {
     let mut pod = annotated(&json!({}));
     pod["spec"]["containers"] = json!([evil("web")]);
     pod["spec"]["initContainers"] = json!([evil("setup"), evil("plain")]);
-    let made = injected(&configuration, &pod).pod;
+    let injected_pod = injected(&configuration, &pod).pod;
     assert_eq!(
-        container(&made, "setup").unwrap(),
+        container(&injected_pod, "setup").unwrap(),
         &json!({"name": "setup", "image": "t", "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}, "resources": {"limits": {"cpu": "7"}}})
     );
-    let plain = container(&made, "plain").unwrap();
+    let plain = container(&injected_pod, "plain").unwrap();
     assert_eq!(
         (&plain["image"], &plain["args"]),
         (&json!("t"), &json!(["t"]))
@@ -473,7 +478,7 @@ fn a_template_of_ones_own_lends_none_either() {
     // This container has no privileges, so all other fields are the user's.
     assert_eq!(plain["env"], evil("plain")["env"]);
     // A container to which the template only adds fields is the user's.
-    let web = container(&made, "web").unwrap();
+    let web = container(&injected_pod, "web").unwrap();
     assert_eq!(
         (&web["image"], &web["command"]),
         (&json!("evil"), &json!(["sh"]))
@@ -516,8 +521,12 @@ fn an_annotation_grants_no_rights() {
                     (Some(Value::Object(known)), Value::Object(more)) => known.extend(more.clone()),
                     _ => one[key] = value.clone(),
                 }
-                let made = injected(&configuration, &claimed).pod;
-                assert_eq!(container(&made, name), container(&honest, name), "{key}");
+                let injected_pod = injected(&configuration, &claimed).pod;
+                assert_eq!(
+                    container(&injected_pod, name),
+                    container(&honest, name),
+                    "{key}"
+                );
             }
         }
         // Defaults of the API server do not make a container differ.
@@ -811,10 +820,10 @@ fn a_review_grows_with_its_pod() {
         let asking = request();
         for (what, grown) in GROWING {
             let pods = [300, 3_000].map(grown);
-            let (made, took) = grows(&configuration, pods.each_ref().map(|pod| (&asking, pod)));
+            let (outcomes, took) = grows(&configuration, pods.each_ref().map(|pod| (&asking, pod)));
             slow.extend(took.map(|took| format!("{of}: {what}: {took}")));
             // The same pods once more, as the server sends them to a second pass.
-            if let [Outcome::Injected(first), Outcome::Injected(last)] = &made {
+            if let [Outcome::Injected(first), Outcome::Injected(last)] = &outcomes {
                 let pods = [(&asking, &first.pod), (&asking, &last.pod)];
                 let (_, took) = grows(&configuration, pods);
                 slow.extend(took.map(|took| format!("{of}: {what}, second pass: {took}")));

@@ -284,27 +284,28 @@ fn container(name: String) -> impl Strategy<Value = Value> {
         any::<bool>(),
     )
         .prop_map(move |(live, ready, start, ports)| {
-            let mut made = json!({"name": name, "image": "i", "x": 1_152_921_504_606_846_977_u64});
+            let mut container =
+                json!({"name": name, "image": "i", "x": 1_152_921_504_606_846_977_u64});
             for (key, probe) in [
                 ("livenessProbe", live),
                 ("readinessProbe", ready),
                 ("startupProbe", start),
             ] {
                 if let Some(probe) = probe {
-                    made[key] = probe;
+                    container[key] = probe;
                 }
             }
             if ports {
-                made["ports"] = json!([{"name": "http", "containerPort": 80}]);
+                container["ports"] = json!([{"name": "http", "containerPort": 80}]);
             }
-            made
+            container
         })
 }
 
 fn containers(prefix: &'static str) -> impl Strategy<Value = Value> {
     prop::collection::vec(Just(()), 0..4)
-        .prop_flat_map(move |found| {
-            found
+        .prop_flat_map(move |containers| {
+            containers
                 .iter()
                 .enumerate()
                 .map(|(index, ())| container(format!("{prefix}{index}")))

@@ -75,8 +75,8 @@ pub(crate) fn has(value: &Value, key: &str) -> Option<Result<bool, TemplateError
     let Value::Function(function) = value else {
         return None;
     };
-    let found = function(&[Value::from(HAS), Value::from(key)]);
-    Some(found.map(|found| matches!(found, Value::Bool(true))))
+    let result = function(&[Value::from(HAS), Value::from(key)]);
+    Some(result.map(|result| matches!(result, Value::Bool(true))))
 }
 
 /// A copy of JSON, charged before it is made.

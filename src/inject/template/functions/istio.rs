@@ -85,14 +85,14 @@ pub(super) const ROWS: &[Function] = &[
 pub(super) fn to_json_map(args: &[Value]) -> Result<Value, TemplateError> {
     Ok(Value::from(match json(arg(args, 0))? {
         Json::Null => "{}".to_owned(),
-        found => yaml::json(&found),
+        value => yaml::json(&value),
     }))
 }
 
 /// A field of an object.
 fn walked(value: &Value, name: &str) -> Result<Value, TemplateError> {
     match object::walk(value, &[Value::from(name)]) {
-        Some(found) => found.map(|(value, _)| value),
+        Some(result) => result.map(|(value, _)| value),
         None => Err(wrong(format!("wants an object, got {}", value.type_name()))),
     }
 }
@@ -104,9 +104,9 @@ fn annotation(args: &[Value]) -> Result<Value, TemplateError> {
         other => walked(other, "Annotations")?,
     };
     if let Value::Map(entries) = annotations
-        && let Some(found) = entries.get(string(args, 1)?)
+        && let Some(value) = entries.get(string(args, 1)?)
     {
-        return Ok(found.clone());
+        return Ok(value.clone());
     }
     printed(arg(args, 2)).map(Value::from)
 }
@@ -164,9 +164,9 @@ fn append_network(old: &str, network: &str) -> Result<String, TemplateError> {
         .map_or((None, network), |(namespace, name)| (Some(namespace), name));
     if let Some(Json::Array(mut items)) = maps::tree(old)? {
         let same = |item: &Json| {
-            let known = item.get("name").and_then(Json::as_str);
-            known == Some(network)
-                || (known == Some(name)
+            let item_name = item.get("name").and_then(Json::as_str);
+            item_name == Some(network)
+                || (item_name == Some(name)
                     && item.get("namespace").and_then(Json::as_str) == namespace)
         };
         let is_there = items.iter().any(same);
@@ -184,7 +184,7 @@ fn append_network(old: &str, network: &str) -> Result<String, TemplateError> {
     if old.chars().any(is_control) {
         return Err(wrong("the networks hold a control character"));
     }
-    if old.split(',').any(|known| known.trim() == network) {
+    if old.split(',').any(|listed| listed.trim() == network) {
         return Ok(old.to_owned());
     }
     Ok(format!("{old}, {network}"))

@@ -128,13 +128,13 @@ pub(super) fn put(args: &[Value]) -> Result<Value, TemplateError> {
     let Some((first, rest)) = names.split_first() else {
         return Ok(value.clone());
     };
-    let mut made = entries(map)?;
+    let mut entries = entries(map)?;
     let key: Arc<str> = Arc::from(first.as_str().unwrap_or_default());
-    let mut below = vec![made.get(&key).cloned().unwrap_or(Value::Nil)];
+    let mut below = vec![entries.get(&key).cloned().unwrap_or(Value::Nil)];
     below.extend(rest.iter().cloned());
     below.push(value.clone());
-    made.insert(key, put(&below)?);
-    nested(Value::from(made))
+    entries.insert(key, put(&below)?);
+    nested(Value::from(entries))
 }
 
 pub(super) fn to_json(args: &[Value]) -> Result<Value, TemplateError> {
@@ -161,15 +161,15 @@ pub(super) fn parsed(text: &str) -> Result<Option<Value>, TemplateError> {
 /// Returns true if a map, or an object in JSON, has a key; copies nothing.
 fn has_key(args: &[Value]) -> Result<Value, TemplateError> {
     let (map, key) = (arg(args, 0), string(args, 1)?);
-    let found = match map {
+    let is_there = match map {
         Value::Map(map) => map.contains_key(key),
         Value::Nil => false,
         other => match object::has(other, key) {
-            Some(found) => found?,
+            Some(is_there) => is_there?,
             None => return Err(wrong(format!("wants a map, got {}", other.type_name()))),
         },
     };
-    Ok(Value::Bool(found))
+    Ok(Value::Bool(is_there))
 }
 
 /// The entries of a map; an object's are those of its JSON, nil has none.
@@ -195,18 +195,18 @@ fn keys(args: &[Value]) -> Result<BTreeSet<&str>, TemplateError> {
 /// A last key without a value has the empty one.
 fn pairs(args: &[Value]) -> Result<Entries, TemplateError> {
     session::charge_elements(args.len(), session::ENTRY_BYTES)?;
-    let mut made = Entries::new();
+    let mut pairs = Entries::new();
     for pair in args.chunks(2) {
         if let Some((key, rest)) = pair.split_first() {
             let key = printed(key)?;
             session::charge_allocated(key.len())?;
-            made.insert(
+            pairs.insert(
                 Arc::from(key),
                 rest.first().cloned().unwrap_or_else(|| Value::from("")),
             );
         }
     }
-    Ok(made)
+    Ok(pairs)
 }
 
 /// The value of a key that several maps have.
@@ -218,15 +218,15 @@ enum Conflict {
 
 /// The first map with the entries of the others.
 fn merged(args: &[Value], conflict: Conflict) -> Result<Value, TemplateError> {
-    let mut made = entries(arg(args, 0))?;
+    let mut merged = entries(arg(args, 0))?;
     for map in args.get(1..).unwrap_or_default() {
-        merge_into(&mut made, &entries(map)?, conflict, 0)?;
+        merge_into(&mut merged, &entries(map)?, conflict, 0)?;
     }
-    nested(Value::from(made))
+    nested(Value::from(merged))
 }
 
 fn merge_into(
-    made: &mut Entries,
+    entries: &mut Entries,
     other: &Entries,
     conflict: Conflict,
     depth: usize,
@@ -239,7 +239,7 @@ fn merge_into(
     }
     for (key, value) in other {
         session::charge(1)?;
-        match (made.get_mut(key), value) {
+        match (entries.get_mut(key), value) {
             (Some(Value::Map(below)), Value::Map(other)) => {
                 session::charge_elements(below.len(), session::ENTRY_BYTES)?;
                 let mut inner = below.as_ref().clone();
@@ -252,7 +252,7 @@ fn merge_into(
                     *known = value.clone();
                 }
             }
-            (None, value) => drop(made.insert(Arc::clone(key), value.clone())),
+            (None, value) => drop(entries.insert(Arc::clone(key), value.clone())),
         }
     }
     Ok(())

@@ -112,7 +112,7 @@ fn counted(row: &Function) -> gotmpl::ValueFunc {
         let read: usize = args.iter().filter_map(Value::as_str).map(str::len).sum();
         session::charge(1)?;
         session::charge_bytes(read)?;
-        let made = call(args).map_err(|error| match error {
+        let result = call(args).map_err(|error| match error {
             TemplateError::Exec(cause)
                 if !name.starts_with(' ')
                     // The text of `fail` is the template author's own sentence.
@@ -123,19 +123,19 @@ fn counted(row: &Function) -> gotmpl::ValueFunc {
             }
             other => other,
         })?;
-        if let Value::String(text) = &made {
+        if let Value::String(text) = &result {
             within(text.len())?;
             session::charge_bytes(text.len())?;
         }
-        charge_new(&made)?;
-        Ok(made)
+        charge_new(&result)?;
+        Ok(result)
     })
 }
 
 /// Charges a new value by its size. A value that existed before the call is shared, and costs nothing. A map of strings is
 /// held by the session, and was charged when it was made; a list is charged by its elements.
-fn charge_new(made: &Value) -> Result<(), TemplateError> {
-    match made {
+fn charge_new(value: &Value) -> Result<(), TemplateError> {
+    match value {
         Value::String(text) if Arc::strong_count(text) == 1 => {
             session::charge_allocated(text.len())
         }

@@ -135,22 +135,22 @@ pub(super) const ROWS: &[Function] = &[
 
 /// Arguments that are not nil, each changed, with blanks between.
 fn joined(args: &[Value], change: impl Fn(String) -> String) -> Result<Value, TemplateError> {
-    let mut made = String::new();
+    let mut out = String::new();
     let values = args.iter().filter(|value| !matches!(value, Value::Nil));
     for (index, value) in values.enumerate() {
         if index > 0 {
-            made.push(' ');
+            out.push(' ');
         }
-        made.push_str(&change(printed(value)?));
-        within(made.len())?;
+        out.push_str(&change(printed(value)?));
+        within(out.len())?;
     }
-    Ok(Value::from(made))
+    Ok(Value::from(out))
 }
 
 /// Quotes as Go's `%q` does: its escapes are valid in YAML, which Rust's are not.
 fn quoted(text: &str) -> String {
-    let mut made = String::with_capacity(text.len() + 2);
-    made.push('"');
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
     for letter in text.chars() {
         let short = match letter {
             '"' => "\\\"",
@@ -163,23 +163,23 @@ fn quoted(text: &str) -> String {
             '\u{c}' => "\\f",
             '\r' => "\\r",
             _ if is_printable(letter) => {
-                made.push(letter);
+                out.push(letter);
                 continue;
             }
             _ => "",
         };
-        made.push_str(short);
+        out.push_str(short);
         if short.is_empty() {
             // Writing to a string cannot fail.
             let _ = match u32::from(letter) {
-                code @ (..0x20 | 0x7f) => write!(made, "\\x{code:02x}"),
-                code @ ..0x1_0000 => write!(made, "\\u{code:04x}"),
-                code => write!(made, "\\U{code:08x}"),
+                code @ (..0x20 | 0x7f) => write!(out, "\\x{code:02x}"),
+                code @ ..0x1_0000 => write!(out, "\\u{code:04x}"),
+                code => write!(out, "\\U{code:08x}"),
             };
         }
     }
-    made.push('"');
-    made
+    out.push('"');
+    out
 }
 
 /// Letters, marks, numbers, punctuation and symbols, and of all blanks the plain one. Rust's own escapes leave the same, where a
@@ -208,30 +208,30 @@ fn trunc(args: &[Value]) -> Result<Value, TemplateError> {
 /// Writes the first letter of each word in upper case, where words end as Go's `strings.Title` has it: at each ASCII character
 /// that is no letter, digit or underscore, and of the others at blanks alone.
 fn title(args: &[Value]) -> Result<Value, TemplateError> {
-    let mut made = String::new();
+    let mut out = String::new();
     let mut first = true;
     for letter in string(args, 0)?.chars() {
         if first {
-            made.extend(letter.to_uppercase());
+            out.extend(letter.to_uppercase());
         } else {
-            made.push(letter);
+            out.push(letter);
         }
         first = match letter.is_ascii() {
             true => !letter.is_ascii_alphanumeric() && letter != '_',
             false => letter.is_whitespace(),
         };
     }
-    Ok(Value::from(made))
+    Ok(Value::from(out))
 }
 
 fn replace(args: &[Value]) -> Result<Value, TemplateError> {
     let (from, to, text) = (string(args, 0)?, string(args, 1)?, string(args, 2)?);
-    let found = if from.is_empty() {
+    let count = if from.is_empty() {
         text.chars().count() + 1
     } else {
         text.matches(from).count()
     };
-    within(text.len().saturating_add(found.saturating_mul(to.len())))?;
+    within(text.len().saturating_add(count.saturating_mul(to.len())))?;
     Ok(Value::from(text.replace(from, to)))
 }
 
@@ -253,14 +253,14 @@ fn indented(args: &[Value], before: &str) -> Result<Value, TemplateError> {
 
 fn pieces(args: &[Value]) -> Result<Vec<&str>, TemplateError> {
     let (separator, text) = (string(args, 0)?, string(args, 1)?);
-    let found = if separator.is_empty() {
+    let count = if separator.is_empty() {
         text.chars().count()
     } else {
         text.matches(separator).count()
     };
     // A slice, a value, and a text of its own for each.
     let bytes = session::ELEMENT_BYTES.saturating_add(session::ENTRY_BYTES);
-    session::charge_elements(found.saturating_add(1), bytes)?;
+    session::charge_elements(count.saturating_add(1), bytes)?;
     session::charge_bytes(text.len().saturating_mul(8))?;
     if separator.is_empty() {
         return Ok(text.split("").filter(|piece| !piece.is_empty()).collect());
@@ -274,17 +274,17 @@ fn join(args: &[Value]) -> Result<Value, TemplateError> {
     if let Value::String(_) = arg(args, 1) {
         return Ok(arg(args, 1).clone());
     }
-    let mut made = String::new();
+    let mut out = String::new();
     let items = list_of(args, 1)?.iter();
     let items = items.filter(|item| !matches!(item, Value::Nil));
     for (index, item) in items.enumerate() {
         if index > 0 {
-            made.push_str(separator);
+            out.push_str(separator);
         }
-        made.push_str(&printed(item)?);
-        within(made.len())?;
+        out.push_str(&printed(item)?);
+        within(out.len())?;
     }
-    Ok(Value::from(made))
+    Ok(Value::from(out))
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

@@ -55,7 +55,7 @@ fn satisfies(constraint: &str, version: &str) -> Result<bool, TemplateError> {
 
 /// The bounds of an alternative, of which there is one at least.
 fn bounds(alternative: &str) -> Option<Vec<Bound<'_>>> {
-    let mut found = Vec::new();
+    let mut bounds = Vec::new();
     let mut rest = alternative.trim();
     loop {
         let operator = OPERATORS.into_iter().find(|known| rest.starts_with(known));
@@ -68,26 +68,26 @@ fn bounds(alternative: &str) -> Option<Vec<Bound<'_>>> {
         if let Some(upper) = upper.filter(|upper| upper.starts_with(char::is_whitespace)) {
             let (number, after) = word(upper.trim_start());
             let (highest, highest_open, _) = read(number)?;
-            found.push(Bound {
+            bounds.push(Bound {
                 operator: ">=",
                 wanted,
                 open,
             });
-            found.push(Bound {
+            bounds.push(Bound {
                 operator: "<=",
                 wanted: highest,
                 open: highest_open,
             });
             rest = after.trim_start();
         } else {
-            found.push(Bound {
+            bounds.push(Bound {
                 operator,
                 wanted,
                 open,
             });
         }
         if rest.is_empty() {
-            return Some(found);
+            return Some(bounds);
         }
         rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
     }
