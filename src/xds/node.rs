@@ -375,9 +375,9 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-fn locality(given: Option<&core::Locality>) -> Locality {
-    given.map_or_else(Locality::default, |given| {
-        Locality::new(&given.region, &given.zone, &given.sub_zone)
+fn locality(locality: Option<&core::Locality>) -> Locality {
+    locality.map_or_else(Locality::default, |locality| {
+        Locality::new(&locality.region, &locality.zone, &locality.sub_zone)
     })
 }
 

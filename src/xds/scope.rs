@@ -442,8 +442,8 @@ fn selector_of(rule: &Rule<DestinationRule>) -> Option<&BTreeMap<String, String>
     selector.map(|selector| &selector.match_labels)
 }
 
-fn labels(written: &BTreeMap<String, String>) -> Labels {
-    let pairs = written.iter();
+fn labels(labels: &BTreeMap<String, String>) -> Labels {
+    let pairs = labels.iter();
     pairs
         .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
         .collect()

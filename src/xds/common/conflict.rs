@@ -128,8 +128,8 @@ impl Conflicts {
     pub(crate) fn add(&mut self, part: usize, conflict: Conflict) {
         let cause = (conflict.metric, Subject::of(&conflict), part);
         // A repeat must not use up the limit, so the look for it comes first. It has the same cause.
-        let known = self.by_cause.get(&cause);
-        let mut listed = known.iter().flat_map(|count| &count.listed);
+        let count_by_cause = self.by_cause.get(&cause);
+        let mut listed = count_by_cause.iter().flat_map(|count| &count.listed);
         if !listed.any(|at| self.all.get(*at) == Some(&conflict)) && self.counts(cause) {
             self.all.push(conflict);
         }

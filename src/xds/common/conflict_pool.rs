@@ -90,11 +90,11 @@ impl PooledConflicts {
     }
 
     fn intern(&mut self, conflict: Conflict, cause: Counted) -> Arc<Conflict> {
-        if let Some(known) = self.all.get(&conflict) {
-            return known.clone();
+        if let Some(shared) = self.all.get(&conflict) {
+            return shared.clone();
         }
-        let known = self.before.take(&conflict);
-        let conflict = known.unwrap_or_else(|| Arc::new(conflict));
+        let shared = self.before.take(&conflict);
+        let conflict = shared.unwrap_or_else(|| Arc::new(conflict));
         self.all.insert(conflict.clone());
         *self.counts.entry(cause).or_default() += 1;
         conflict

@@ -21,7 +21,7 @@ pub(crate) fn keepalive(given: &Given) -> TcpKeepalive {
 }
 
 /// Converts a duration that was checked when it was read.
-pub(crate) fn duration(given: &api::mesh::Duration) -> Option<Duration> {
-    let seconds = u64::try_from(given.seconds).ok()?;
-    Some(Duration::new(seconds, u32::try_from(given.nanos).ok()?))
+pub(crate) fn duration(duration: &api::mesh::Duration) -> Option<Duration> {
+    let seconds = u64::try_from(duration.seconds).ok()?;
+    Some(Duration::new(seconds, u32::try_from(duration.nanos).ok()?))
 }

@@ -186,12 +186,12 @@ pub(crate) enum Root<'a> {
 /// Builds a transport socket to a service outside of the mesh, or by the mesh's files. `own`: the client's certificate and key;
 /// `None`: without.
 pub(crate) fn service(
-    given: &ClientTlsSettings,
+    settings: &ClientTlsSettings,
     own: Option<(&str, &str)>,
     root: Root<'_>,
     alpn: &[&str],
 ) -> core::TransportSocket {
-    let skips = given.insecure_skip_verify.as_ref();
+    let skips = settings.insecure_skip_verify.as_ref();
     let checks = !skips.is_some_and(|skips| skips.value);
     let (file, of_grpc) = match root {
         Root::File(file) => (Some(file), None),
@@ -201,8 +201,8 @@ pub(crate) fn service(
         trusted_ca: file.filter(|_| checks).map(wire::file),
         system_root_certs: of_grpc.filter(|_| checks),
         // Envoy refuses a revocation list, or names to match, without a root that checks the certificate.
-        crl: (checks && !given.ca_crl.is_empty()).then(|| wire::file(&given.ca_crl)),
-        ..of_names(given, checks)
+        crl: (checks && !settings.ca_crl.is_empty()).then(|| wire::file(&settings.ca_crl)),
+        ..of_names(settings, checks)
     };
     let common = CommonTlsContext {
         tls_certificates: own.map(pair).into_iter().collect(),
@@ -211,13 +211,13 @@ pub(crate) fn service(
         ),
         ..CommonTlsContext::default()
     };
-    to_service(given, common, alpn)
+    to_service(settings, common, alpn)
 }
 
 /// Builds the socket of [`service`] with secrets by name: a certificate with its key, and a root. Without a root the server is
 /// not checked.
 pub(crate) fn service_by_name(
-    given: &ClientTlsSettings,
+    settings: &ClientTlsSettings,
     own: &Option<String>,
     root: &Option<String>,
     initial_fetch_timeout: Duration,
@@ -228,7 +228,7 @@ pub(crate) fn service_by_name(
         name: name.clone(),
         sds_config: Some(wire::ads(initial_fetch_timeout)),
     };
-    let names = of_names(given, root.is_some());
+    let names = of_names(settings, root.is_some());
     let validation = match root {
         Some(root) => {
             ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
@@ -244,13 +244,13 @@ pub(crate) fn service_by_name(
         validation_context_type: Some(validation),
         ..CommonTlsContext::default()
     };
-    to_service(given, common, alpn)
+    to_service(settings, common, alpn)
 }
 
 /// Names that a server's certificate is to have.
-fn of_names(given: &ClientTlsSettings, checks: bool) -> CertificateValidationContext {
+fn of_names(settings: &ClientTlsSettings, checks: bool) -> CertificateValidationContext {
     // Envoy refuses names to match where no root checks the certificate.
-    let names = given.subject_alt_names.iter().filter(|_| checks);
+    let names = settings.subject_alt_names.iter().filter(|_| checks);
     CertificateValidationContext {
         match_typed_subject_alt_names: names.flat_map(|name| of_any_kind(name)).collect(),
         ..CertificateValidationContext::default()
@@ -258,7 +258,7 @@ fn of_names(given: &ClientTlsSettings, checks: bool) -> CertificateValidationCon
 }
 
 fn to_service(
-    given: &ClientTlsSettings,
+    settings: &ClientTlsSettings,
     common: CommonTlsContext,
     alpn: &[&str],
 ) -> core::TransportSocket {
@@ -267,7 +267,7 @@ fn to_service(
             alpn_protocols: alpn.iter().map(|&name| name.to_owned()).collect(),
             ..common
         }),
-        sni: given.sni.clone(),
+        sni: settings.sni.clone(),
         ..UpstreamTlsContext::default()
     };
     wire::transport_socket(TLS, &context)

@@ -32,11 +32,11 @@ impl TrustDomains {
     }
 
     /// An identity, or the beginning of one, in each trust domain that its own stands for.
-    pub(crate) fn spellings(&self, written: &str) -> impl Iterator<Item = String> {
-        let parts = written.split_once('/');
+    pub(crate) fn spellings(&self, account: &str) -> impl Iterator<Item = String> {
+        let parts = account.split_once('/');
         let ours = parts
             .filter(|(domain, _)| *domain == POINTER || self.0.iter().any(|known| known == domain));
-        let other = ours.is_none().then(|| written.to_owned());
+        let other = ours.is_none().then(|| account.to_owned());
         let of = ours
             .into_iter()
             .flat_map(|(_, rest)| self.0.iter().map(move |domain| format!("{domain}/{rest}")));

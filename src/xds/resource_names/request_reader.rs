@@ -42,12 +42,12 @@ impl RequestReader {
     /// Takes whole fields of a request that has begun; returns how many bytes they have. Given are all bytes that have come
     /// and were not taken before. `list` finds a list that has a name.
     pub fn take(&mut self, come: &[u8], list: impl Fn(&str) -> Option<Arc<dyn NameList>>) -> usize {
-        let mut left = come;
-        while !self.differs && !left.is_empty() {
-            let length = match field(left) {
+        let mut bytes = come;
+        while !self.differs && !bytes.is_empty() {
+            let length = match field(bytes) {
                 WireField::Name(name, length) if self.repeats(name, &list) => length,
                 WireField::Other(length) if self.rest.len() + length <= REST_BYTES => {
-                    self.rest.extend(left.iter().take(length));
+                    self.rest.extend(bytes.iter().take(length));
                     length
                 }
                 WireField::Partial => break,
@@ -56,9 +56,9 @@ impl RequestReader {
                     break;
                 }
             };
-            left = left.get(length..).unwrap_or_default();
+            bytes = bytes.get(length..).unwrap_or_default();
         }
-        come.len() - left.len()
+        come.len() - bytes.len()
     }
 
     /// Returns true if the name belongs to the list of the names before it, and is new.
@@ -80,20 +80,20 @@ impl RequestReader {
 
     /// Ends the request, of which these bytes were not taken: returns the message, and its names where the message is
     /// without them.
-    pub fn finish(&mut self, left: Bytes) -> (Bytes, Option<ResourceNames>) {
+    pub fn finish(&mut self, bytes: Bytes) -> (Bytes, Option<ResourceNames>) {
         let Self { rest, names, .. } = mem::take(self);
-        if left.is_empty()
+        if bytes.is_empty()
             && let Some(names) = names.all()
         {
             return (rest.into(), Some(names));
         }
         if rest.is_empty() && names.is_empty() {
-            return (left, None);
+            return (bytes, None);
         }
         // The order of fields has no meaning but among names.
         let mut message = BytesMut::from(&*rest);
         names.iter().for_each(|name| super::put(name, &mut message));
-        message.put(left);
+        message.put(bytes);
         (message.freeze(), None)
     }
 }

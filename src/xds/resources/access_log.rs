@@ -166,12 +166,12 @@ fn text(path: &str, format: &str) -> Any {
 
 fn json(path: &str, format: &str) -> Any {
     // A format that is no object of texts was refused with the mesh configuration.
-    let given: Option<BTreeMap<String, String>> = (!format.is_empty())
+    let format_map: Option<BTreeMap<String, String>> = (!format.is_empty())
         .then(|| api::mesh::json_format(format))
         .flatten();
-    let object = match &given {
-        Some(given) => Object::of(
-            given
+    let object = match &format_map {
+        Some(format_map) => Object::of(
+            format_map
                 .iter()
                 .map(|(name, text)| (name.as_str(), text.as_str())),
         ),

@@ -100,11 +100,11 @@ impl Directory {
 
     /// The locality of this node, as an entry outside of Kubernetes says it.
     pub(crate) fn locality(&self, node: &Node, world: &World) -> Option<Locality> {
-        let known = |endpoint: &Endpoint| {
+        let has_locality = |endpoint: &Endpoint| {
             let locality = endpoint.locality.clone();
             (!locality.is_unknown()).then_some(locality)
         };
-        self.declared(node, world, known)
+        self.declared(node, world, has_locality)
     }
 
     /// Returns the network that an entry of the proxy's workload declares.

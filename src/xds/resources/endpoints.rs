@@ -348,7 +348,7 @@ fn group(locality: &Locality, mut entries: Vec<Entry<'_>>, scale: u128) -> Local
 fn peer(entry: Entry<'_>, weight: u32) -> LbEndpoint {
     let mut metadata = Metadata::default();
     let uid = entry.pod.map(uid);
-    let known: Vec<_> = [
+    let fields: Vec<_> = [
         (
             "network",
             Some(entry.network).filter(|network| !network.is_empty()),
@@ -358,8 +358,8 @@ fn peer(entry: Entry<'_>, weight: u32) -> LbEndpoint {
     .into_iter()
     .filter_map(|(name, value)| Some((name, value?)))
     .collect();
-    if !known.is_empty() {
-        let object = Object::of(known);
+    if !fields.is_empty() {
+        let object = Object::of(fields);
         metadata.filter_metadata.insert("istio".to_owned(), object);
     }
     if entry.tls {

@@ -113,11 +113,11 @@ pub(crate) fn preference<'a>(
     if setting.is_none() && !service.prefers_close {
         return Preference::None;
     }
-    let written = setting.map_or(&[][..], |setting| &setting.failover_priority);
+    let labels = setting.map_or(&[][..], |setting| &setting.failover_priority);
     let failover = setting.map_or(&[][..], |setting| &setting.failover);
     let failover = failover.iter();
     let failover = failover.map(|one| (one.from.as_str(), one.to.as_str()));
-    levels(client, written, failover.collect(), false)
+    levels(client, labels, failover.collect(), false)
 }
 
 fn of_zones<'a>(

@@ -74,20 +74,20 @@ impl LogService {
         mesh: &Mesh,
         client: &ClusterParameters,
     ) -> Option<core::TransportSocket> {
-        let given = self.given.tls_settings.as_ref()?;
-        match given.mode() {
+        let settings = self.given.tls_settings.as_ref()?;
+        match settings.mode() {
             TlSmode::Disable => None,
             TlSmode::Simple | TlSmode::Mutual => {
-                let (pair, root) = client_files(given);
+                let (pair, root) = client_files(settings);
                 let names = (pair.map(|pair| pair.name()), root.map(|root| root.name()));
                 let timeout = mesh.initial_fetch_timeout;
-                let socket = tls::service_by_name(given, &names.0, &names.1, timeout, &["h2"]);
+                let socket = tls::service_by_name(settings, &names.0, &names.1, timeout, &["h2"]);
                 Some(socket)
             }
             TlSmode::IstioMutual => {
                 let files = &client.files;
                 Some(tls::service(
-                    given,
+                    settings,
                     Some((&files.chain, &files.key)),
                     Root::File(&files.root),
                     &["h2"],

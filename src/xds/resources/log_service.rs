@@ -25,20 +25,20 @@ impl LogService {
         if !mesh.enable_envoy_access_log_service {
             return None;
         }
-        let given = mesh
+        let service = mesh
             .default_config
             .as_ref()?
             .envoy_access_log_service
             .as_ref()?;
-        let (host, port) = given.address.rsplit_once(':')?;
+        let (host, port) = service.address.rsplit_once(':')?;
         let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
         let host = inner.unwrap_or(host);
         let port = port.parse().ok().filter(|port| *port > 0)?;
-        let sensible = given.tls_settings.as_ref().is_none_or(is_sensible);
+        let sensible = service.tls_settings.as_ref().is_none_or(is_sensible);
         (!host.is_empty() && sensible).then(|| Self {
             host: host.to_owned(),
             port,
-            given: given.clone(),
+            given: service.clone(),
         })
     }
 
@@ -49,12 +49,12 @@ impl LogService {
 }
 
 /// Envoy wants files for a certificate. Secrets are no files.
-fn is_sensible(given: &ClientTlsSettings) -> bool {
-    match given.mode() {
+fn is_sensible(settings: &ClientTlsSettings) -> bool {
+    match settings.mode() {
         TlSmode::Disable | TlSmode::IstioMutual => true,
         mode @ (TlSmode::Simple | TlSmode::Mutual) => {
-            let own = !given.client_certificate.is_empty() && !given.private_key.is_empty();
-            given.credential_name.is_empty() && (mode == TlSmode::Simple || own)
+            let own = !settings.client_certificate.is_empty() && !settings.private_key.is_empty();
+            settings.credential_name.is_empty() && (mode == TlSmode::Simple || own)
         }
     }
 }

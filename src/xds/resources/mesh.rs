@@ -121,7 +121,7 @@ impl Mesh {
                 Some(Written::TlsAuto) | None => TlsProtocol::TlsAuto,
             },
             retries: match &mesh.default_http_retry_policy {
-                Some(written) => virtual_service::retry_policy(written),
+                Some(policy) => virtual_service::retry_policy(policy),
                 None => Some(retries::retries()),
             },
             upgrades_http: mesh.h2_upgrade_policy() == H2UpgradePolicy::Upgrade,
@@ -145,8 +145,8 @@ impl Mesh {
     }
 }
 
-fn or(given: Option<&api::mesh::Duration>, usual: Duration) -> Duration {
-    given.and_then(duration).unwrap_or(usual)
+fn or(chosen: Option<&api::mesh::Duration>, usual: Duration) -> Duration {
+    chosen.and_then(duration).unwrap_or(usual)
 }
 
 /// Checked when it was read.

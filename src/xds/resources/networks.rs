@@ -47,8 +47,8 @@ impl Networks {
                         .extend(range.map(|range| (range, name.to_owned())));
                 }
                 Some(Ne::FromRegistry(cluster)) => {
-                    let known = self.clusters.entry(cluster.clone());
-                    known.or_insert_with(|| name.to_owned());
+                    let entry = self.clusters.entry(cluster.clone());
+                    entry.or_insert_with(|| name.to_owned());
                 }
                 None => {}
             }

@@ -174,13 +174,13 @@ fn trials(
     max: usize,
     conflicts: &mut Vec<Conflict>,
 ) -> (Vec<HttpFilter>, Vec<Filter>) {
-    let mut made = ByTransport::default();
+    let mut decisions = ByTransport::default();
     for policy in policies.iter().filter(|policy| policy.object.dry_run) {
         let is_tried = matches!(policy.spec().action(), Action::Allow | Action::Deny);
         if is_tried && policy.spec().encoded_len() <= max {
-            add(policy, context, &mut made, conflicts, &mut Vec::new());
+            add(policy, context, &mut decisions, conflicts, &mut Vec::new());
         }
-        if policy.spec().encoded_len() > max || made.bytes() > max {
+        if policy.spec().encoded_len() > max || decisions.bytes() > max {
             let message = format!(
                 "no policy is tried: those of one workload come to more than {max} bytes, {} among them",
                 policy.from
@@ -190,9 +190,9 @@ fn trials(
             return (Vec::new(), Vec::new());
         }
     }
-    let of_http = made.http.tried().into_iter();
+    let of_http = decisions.http.tried().into_iter();
     let of_http = of_http.map(|(rules, prefix)| message::http_shadow(rules, prefix));
-    let of_tcp = made.tcp.tried().into_iter();
+    let of_tcp = decisions.tcp.tried().into_iter();
     let of_tcp = of_tcp.map(|(rules, prefix)| message::tcp_shadow(rules, prefix));
     (of_http.collect(), of_tcp.collect())
 }
@@ -344,11 +344,11 @@ fn provider<'a>(
     if action != Action::Custom {
         return Ok(None);
     }
-    let written = match &spec.action_detail {
+    let name = match &spec.action_detail {
         Some(ActionDetail::Provider(provider)) => &provider.name,
         None => return Err("spec.provider is missing".to_owned()),
     };
-    providers.named(written).map(Some)
+    providers.named(name).map(Some)
 }
 
 fn everything() -> Policy {

@@ -56,8 +56,8 @@ pub(crate) struct EffectivePolicy<'a> {
 }
 
 impl<'a> EffectivePolicy<'a> {
-    fn add(&mut self, written: &'a TrafficPolicy, port: u16) {
-        let of_port = written.port_level_settings.iter().find(|one| {
+    fn add(&mut self, policy: &'a TrafficPolicy, port: u16) {
+        let of_port = policy.port_level_settings.iter().find(|one| {
             let number = one.port.as_ref().map(|port| port.number);
             number == Some(port.into())
         });
@@ -68,18 +68,18 @@ impl<'a> EffectivePolicy<'a> {
                 detection: one.outlier_detection.as_ref(),
                 tls: one.tls.as_ref(),
                 // Ports have none of their own, and those of all ports hold for each.
-                proxy_protocol: written.proxy_protocol.as_ref().or(self.proxy_protocol),
-                retry_budget: written.retry_budget.as_ref().or(self.retry_budget),
-                tunnel: written.tunnel.as_ref().or(self.tunnel),
+                proxy_protocol: policy.proxy_protocol.as_ref().or(self.proxy_protocol),
+                retry_budget: policy.retry_budget.as_ref().or(self.retry_budget),
+                tunnel: policy.tunnel.as_ref().or(self.tunnel),
             },
             None => Self {
-                balancer: written.load_balancer.as_ref().or(self.balancer),
-                pool: written.connection_pool.as_ref().or(self.pool),
-                detection: written.outlier_detection.as_ref().or(self.detection),
-                tls: written.tls.as_ref().or(self.tls),
-                proxy_protocol: written.proxy_protocol.as_ref().or(self.proxy_protocol),
-                retry_budget: written.retry_budget.as_ref().or(self.retry_budget),
-                tunnel: written.tunnel.as_ref().or(self.tunnel),
+                balancer: policy.load_balancer.as_ref().or(self.balancer),
+                pool: policy.connection_pool.as_ref().or(self.pool),
+                detection: policy.outlier_detection.as_ref().or(self.detection),
+                tls: policy.tls.as_ref().or(self.tls),
+                proxy_protocol: policy.proxy_protocol.as_ref().or(self.proxy_protocol),
+                retry_budget: policy.retry_budget.as_ref().or(self.retry_budget),
+                tunnel: policy.tunnel.as_ref().or(self.tunnel),
             },
         };
     }
@@ -290,12 +290,8 @@ pub(crate) fn cluster(
 }
 
 /// Changes the cluster of a server's own application: limits of its service, or of its Sidecar, count there, too.
-pub(crate) fn inbound(
-    parts: &mut ClusterParts,
-    written: &ConnectionPoolSettings,
-    protocol: Protocol,
-) {
-    pool::limit(parts, written, protocol, Side::Server);
+pub(crate) fn inbound(parts: &mut ClusterParts, pool: &ConnectionPoolSettings, protocol: Protocol) {
+    pool::limit(parts, pool, protocol, Side::Server);
 }
 
 /// Metadata with the place of the rule, in the form of an API server's path.
@@ -317,9 +313,9 @@ fn metadata(rule: &ObjectRef) -> core::Metadata {
 }
 
 /// Converts a duration that validation has accepted.
-pub(crate) fn time(written: &api::mesh::Duration) -> Time {
-    let seconds = u64::try_from(written.seconds).unwrap_or_default();
-    let nanos = u32::try_from(written.nanos).unwrap_or_default();
+pub(crate) fn time(duration: &api::mesh::Duration) -> Time {
+    let seconds = u64::try_from(duration.seconds).unwrap_or_default();
+    let nanos = u32::try_from(duration.nanos).unwrap_or_default();
     wire::duration(Duration::new(seconds, nanos))
 }
 

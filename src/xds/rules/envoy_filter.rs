@@ -110,10 +110,10 @@ impl<'a> Patcher<'a> {
         direction: Direction,
     ) -> (Option<Resource>, PatchIds) {
         let others = self.effective.take();
-        let made = self.finish(draft, direction);
+        let resources = self.finish(draft, direction);
         let effective = self.effective();
         self.effective.replace(others);
-        (made, effective)
+        (resources, effective)
     }
 
     /// Patches that were not applied as they are written.
@@ -189,7 +189,7 @@ impl<'a> Patcher<'a> {
         is_taken: impl Fn(&str) -> bool,
     ) -> Vec<Resource> {
         let side = PatchSide::of(self.kind, direction);
-        let mut made: Vec<Resource> = Vec::new();
+        let mut resources: Vec<Resource> = Vec::new();
         for (at, patch) in self.patches.iter().enumerate() {
             let is_added = patch.apply_to == M::ADDED_BY && patch.operation == Operation::Add;
             let is_here = match side {
@@ -205,7 +205,7 @@ impl<'a> Patcher<'a> {
             };
             let (name, parts) = M::of(message);
             self.effective.borrow_mut().insert(patch.id());
-            let is_known = made.iter().any(|one| one.name == name) || is_taken(&name);
+            let is_known = resources.iter().any(|one| one.name == name) || is_taken(&name);
             // One without a name is not among the patches: see `missing_field`.
             if is_known {
                 let why = format!("there is one of the name {name}");
@@ -217,9 +217,9 @@ impl<'a> Patcher<'a> {
             let mut draft = Draft::new(name, parts);
             draft.from.push(patch.from.clone());
             // Earlier patches did not find the resource: only those behind the one that adds it change it.
-            made.extend(self.finish_from(draft, direction, at + 1));
+            resources.extend(self.finish_from(draft, direction, at + 1));
         }
-        made
+        resources
     }
 }
 
@@ -331,10 +331,10 @@ impl PatchBudget<'_> {
     fn or_not_applied<T, E: std::fmt::Display>(
         &self,
         patch: &Patch,
-        made: Result<T, E>,
+        result: Result<T, E>,
     ) -> Option<T> {
-        match made {
-            Ok(made) => Some(made),
+        match result {
+            Ok(result) => Some(result),
             Err(error) => {
                 self.report(patch, not_applied(patch, &error.to_string()));
                 None

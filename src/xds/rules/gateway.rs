@@ -342,13 +342,13 @@ impl<P: Ports> Merging<'_, P> {
             return Some(all.clone());
         }
         let older = self.names.entry(place).or_default();
-        let mut taken = Vec::new();
+        let mut reserved = Vec::new();
         let own = all.without(|name| {
             let is_reserved = step(|| older.contains(name));
-            taken.extend(is_reserved.then(|| name.to_owned()));
+            reserved.extend(is_reserved.then(|| name.to_owned()));
             is_reserved
         });
-        let Some((name, others)) = taken.split_first() else {
+        let Some((name, others)) = reserved.split_first() else {
             return Some(all.clone());
         };
         let what = match own.is_empty() {

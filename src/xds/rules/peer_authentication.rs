@@ -55,14 +55,14 @@ impl PolicyModes {
         let own = first(&|rule| !is_whole(rule));
         let levels = [&own, &namespace, &mesh].into_iter().flatten();
         let of_level = |rule: &Arc<Rule<_>>| {
-            let written: &PeerAuthentication = rule.spec();
-            Some((mode(written.mtls.as_ref()?)?, rule.clone()))
+            let spec: &PeerAuthentication = rule.spec();
+            Some((mode(spec.mtls.as_ref()?)?, rule.clone()))
         };
         let (workload, of_workload) = levels.into_iter().find_map(of_level).unzip();
         // As in Istio, ports have modes in a policy with a selector alone.
         let ports = own.iter().flat_map(|rule| &rule.spec().port_level_mtls);
         let ports =
-            ports.filter_map(|(port, written)| Some((u16::try_from(*port).ok()?, mode(written)?)));
+            ports.filter_map(|(port, spec)| Some((u16::try_from(*port).ok()?, mode(spec)?)));
         let ports = ports.collect();
         Self {
             from: own.or(namespace).or(mesh),
@@ -178,8 +178,8 @@ impl MtlsModes {
 }
 
 /// `None`: what is above it holds.
-fn mode(written: &MutualTls) -> Option<MtlsMode> {
-    match written.mode() {
+fn mode(settings: &MutualTls) -> Option<MtlsMode> {
+    match settings.mode() {
         Written::Unset => None,
         Written::Disable => Some(MtlsMode::Disable),
         Written::Permissive => Some(MtlsMode::Permissive),

@@ -70,8 +70,9 @@ pub(crate) struct TokenProviders(Mutex<HashMap<ObjectRef, Arc<AcceptedTokens>>>)
 impl TokenProviders {
     fn of(&self, policy: &Rule<RequestAuthentication>, keys: &KeySets) -> Arc<AcceptedTokens> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = all.entry(policy.from.clone());
-        made.or_insert_with(|| Arc::new(accepted_tokens(policy, keys)))
+        let entry = all.entry(policy.from.clone());
+        entry
+            .or_insert_with(|| Arc::new(accepted_tokens(policy, keys)))
             .clone()
     }
 
@@ -160,12 +161,12 @@ fn filter(providers: BTreeMap<String, JwtProvider>, required: bool) -> HttpFilte
 }
 
 fn accepted_tokens(policy: &Rule<RequestAuthentication>, keys: &KeySets) -> AcceptedTokens {
-    let mut made = AcceptedTokens::default();
+    let mut tokens = AcceptedTokens::default();
     for (at, rule) in policy.spec().jwt_rules.iter().enumerate() {
         let mut report = |why: &str| {
             let message = format!("spec.jwtRules[{at}]: {why}");
             let conflict = Conflict::new(NOT_ENFORCED_AS_WRITTEN, policy.from.to_string(), message);
-            made.conflicts.push(conflict.because_of(&policy.from));
+            tokens.conflicts.push(conflict.because_of(&policy.from));
         };
         let keys = keys_of(rule, keys).unwrap_or_else(|why| {
             report(why);
@@ -178,11 +179,11 @@ fn accepted_tokens(policy: &Rule<RequestAuthentication>, keys: &KeySets) -> Acce
         let (namespace, object) = (policy.namespace(), &policy.object.name);
         let name = format!("ns[{namespace}]-policy[{object}]-rule[{at}]");
         // It is named twice.
-        made.bytes += provider.encoded_len() + 2 * name.len();
-        made.required |= rule.presence() == Presence::Required;
-        made.providers.push((name, provider));
+        tokens.bytes += provider.encoded_len() + 2 * name.len();
+        tokens.required |= rule.presence() == Presence::Required;
+        tokens.providers.push((name, provider));
     }
-    made
+    tokens
 }
 
 /// Keys that sign the tokens of a rule; else why none is known.

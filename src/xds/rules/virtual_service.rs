@@ -145,30 +145,30 @@ impl RouteContext<'_> {
     fn route_matches(&self, one: Option<&HttpMatchRequest>) -> Vec<RouteMatch> {
         let matching = matching::route_match(one);
         match one {
-            Some(written) if self.grpc => grpc_matches::of(written, matching),
+            Some(http_match) if self.grpc => grpc_matches::of(http_match, matching),
             Some(_) | None => vec![matching],
         }
     }
 
     fn destination(
         &self,
-        written: &Destination,
+        destination: &Destination,
         namespace: &str,
         from: &mut Vec<ObjectRef>,
     ) -> TargetCluster {
-        let host = self.rules.full_host(&written.host, namespace);
-        let known: Vec<_> = self.rules.service_ports().by_host(&host).collect();
+        let host = self.rules.full_host(&destination.host, namespace);
+        let service_ports: Vec<_> = self.rules.service_ports().by_host(&host).collect();
         // Without a port: the only one of the host, else the one that requests come to (discovery.md §14).
-        let port = destination_port(written)
-            .or_else(|| only(&known))
+        let port = destination_port(destination)
+            .or_else(|| only(&service_ports))
             .unwrap_or(self.port);
-        let service_port = known
+        let service_port = service_ports
             .iter()
             .find(|service_port| service_port.port.number == port);
-        let hash =
-            service_port.and_then(|service_port| self.hash(service_port, &written.subset, from));
+        let hash = service_port
+            .and_then(|service_port| self.hash(service_port, &destination.subset, from));
         TargetCluster {
-            cluster: subset_name(port, &written.subset, &host),
+            cluster: subset_name(port, &destination.subset, &host),
             hash,
         }
     }

@@ -152,8 +152,8 @@ impl ExportedObjects {
                     }
                 }
                 let facts = PortFacts::of(port, ports, headless_eds);
-                let known = by_number.entry(port.port.number.into()).or_default();
-                *known = known.and(facts);
+                let facts_of_number = by_number.entry(port.port.number.into()).or_default();
+                *facts_of_number = facts_of_number.and(facts);
             }
             let is_reached = |by: fn(&Reached) -> &HashSet<String>| is_any(by(&reached), &of_rule);
             let requests = || ports.declares_requests || is_reached(|all| &all.by_requests);

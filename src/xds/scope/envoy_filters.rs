@@ -150,9 +150,9 @@ impl EnvoyFilters {
         is_sidecar: bool,
         facts: &ProxyFacts<'_>,
     ) -> Patches {
-        let mut found = Patches::default();
+        let mut patches = Patches::default();
         if self.by_namespace.is_empty() {
-            return found;
+            return patches;
         }
         // Proxies of the root namespace have its filters once.
         let own = (*namespace != self.root).then_some(namespace);
@@ -168,17 +168,17 @@ impl EnvoyFilters {
                     continue;
                 }
                 bytes += patch.value.len();
-                if found.all.len() >= MAX_PER_PROXY || bytes > MAX_BYTES {
-                    found.lost = Some(patch.is_too_much());
-                    return found;
+                if patches.all.len() >= MAX_PER_PROXY || bytes > MAX_BYTES {
+                    patches.lost = Some(patch.is_too_much());
+                    return patches;
                 }
                 if patch.from.namespace != self.root {
-                    found.sets = self.many_sets(&patch.from.namespace);
+                    patches.sets = self.many_sets(&patch.from.namespace);
                 }
-                found.all.push(patch.clone());
+                patches.all.push(patch.clone());
             }
         }
-        found
+        patches
     }
 
     /// The number of sets of patches that filters of a namespace make; 0: each has the whole limits.
@@ -422,12 +422,12 @@ fn is_written(value: &Value) -> bool {
 fn patch(
     from: &ObjectRef,
     at: usize,
-    written: &EnvoyConfigObjectPatch,
+    object_patch: &EnvoyConfigObjectPatch,
     is_completed: bool,
 ) -> Result<Option<Patch>, String> {
-    let matching = written.r#match.clone().unwrap_or_default();
-    let what = written.patch.clone().unwrap_or_default();
-    let (apply_to, operation) = (written.apply_to(), what.operation());
+    let matching = object_patch.r#match.clone().unwrap_or_default();
+    let what = object_patch.patch.clone().unwrap_or_default();
+    let (apply_to, operation) = (object_patch.apply_to(), what.operation());
     let Some(message) = patched_message(apply_to.as_str_name()) else {
         return Ok(None);
     };

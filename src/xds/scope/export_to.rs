@@ -12,11 +12,11 @@ pub(super) enum ExportTo {
 
 impl ExportTo {
     /// `.` is the own namespace, `*` all, `~` none.
-    pub(super) fn of(written: &[impl AsRef<str>], usual: &[String], own: &Arc<str>) -> Self {
-        if written.is_empty() {
+    pub(super) fn of(entries: &[impl AsRef<str>], usual: &[String], own: &Arc<str>) -> Self {
+        if entries.is_empty() {
             Self::read(usual.iter().map(String::as_str), own)
         } else {
-            Self::read(written.iter().map(AsRef::as_ref), own)
+            Self::read(entries.iter().map(AsRef::as_ref), own)
         }
     }
 
@@ -26,9 +26,9 @@ impl ExportTo {
         if is_silent || entries.clone().any(|entry| entry == "*") {
             return Self::All;
         }
-        let named = entries.filter(|entry| *entry != "~");
+        let namespaces = entries.filter(|entry| *entry != "~");
         Self::Some(
-            named
+            namespaces
                 .map(|entry| match entry {
                     "." => own.clone(),
                     name => name.into(),

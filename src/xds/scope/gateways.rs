@@ -77,8 +77,8 @@ pub(super) fn full_name<'a>(written: &'a str, namespace: &'a str) -> Option<(&'a
 
 /// Adds a rule to the Gateways that it names.
 pub(super) fn bind(rule: &Arc<Rule<VirtualService>>, to: &mut BoundRules) {
-    for written in &rule.spec().gateways {
-        let Some((namespace, name)) = full_name(written, rule.namespace()) else {
+    for gateway in &rule.spec().gateways {
+        let Some((namespace, name)) = full_name(gateway, rule.namespace()) else {
             continue;
         };
         let bound = to.entry((namespace.into(), name.into())).or_default();
@@ -100,17 +100,17 @@ pub(super) fn bound<'a>(
         all.get(&(namespace.into(), name.into()))
     });
     let lists = own.into_iter().chain(generated.flatten());
-    let mut found: Vec<_> = lists.flatten().collect();
-    found.sort_by(|one, other| one.order(other));
+    let mut rules: Vec<_> = lists.flatten().collect();
+    rules.sort_by(|one, other| one.order(other));
     // A rule may name both the Gateway and the generated one.
-    found.dedup_by(|later, first| Arc::ptr_eq(later, first));
-    found
+    rules.dedup_by(|later, first| Arc::ptr_eq(later, first));
+    rules
 }
 
 /// Returns true if a match of a rule of this namespace holds at a Gateway; `None`: for sidecars.
-pub(crate) fn holds_at(written: &[String], namespace: &str, gateway: Option<&ObjectRef>) -> bool {
+pub(crate) fn holds_at(gateways: &[String], namespace: &str, gateway: Option<&ObjectRef>) -> bool {
     let Some(gateway) = gateway else {
-        return super::is_of_mesh(written);
+        return super::is_of_mesh(gateways);
     };
     let is_it = |one: &String| {
         full_name(one, namespace).is_some_and(|(of, name)| {
@@ -118,7 +118,7 @@ pub(crate) fn holds_at(written: &[String], namespace: &str, gateway: Option<&Obj
                 || (of, name) == GENERATED && is_of_ingresses(gateway)
         })
     };
-    written.is_empty() || written.iter().any(is_it)
+    gateways.is_empty() || gateways.iter().any(is_it)
 }
 
 #[cfg(test)]

@@ -99,18 +99,18 @@ pub(super) fn most_specific<'a, V>(all: &'a BTreeMap<String, V>, host: &str) -> 
 /// Wildcards of services that mean a host, which is in lower case, without itself; the longest first.
 fn wildcards_above(host: &str, service_ports: &ServicePorts) -> Vec<Arc<str>> {
     let mut rest = host.strip_prefix("*.").unwrap_or(host);
-    let mut found = Vec::new();
+    let mut wildcards = Vec::new();
     while let Some((_, shorter)) = rest.split_once('.') {
         let wildcard = format!("*.{shorter}");
         if service_ports.has_host(&wildcard) {
-            found.push(wildcard.into());
+            wildcards.push(wildcard.into());
         }
-        if found.len() == MAX_WILDCARDS {
+        if wildcards.len() == MAX_WILDCARDS {
             break;
         }
         rest = shorter;
     }
-    found
+    wildcards
 }
 
 #[cfg(test)]

@@ -228,18 +228,19 @@ impl Rules {
         let common = namespace.filter(|_| is_shared);
         let common = common.map(|_| self.visible(None, sidecar));
         // Made without the lock: this function calls itself, and the first of two threads counts.
-        let made = match sidecar {
+        let visibility = match sidecar {
             None => Visible::new(&self.exported, namespace, common.as_deref()),
             Some(sidecar) => {
                 let all = self.visible(namespace, None);
                 let own = !is_shared;
-                let mut made = all.through(&self.exported, sidecar, namespace, common.as_deref());
-                made.has_own_listeners |= own;
-                made
+                let mut visibility =
+                    all.through(&self.exported, sidecar, namespace, common.as_deref());
+                visibility.has_own_listeners |= own;
+                visibility
             }
         };
-        let made = Arc::new(made);
-        lock().entry(class).or_insert(made).clone()
+        let visibility = Arc::new(visibility);
+        lock().entry(class).or_insert(visibility).clone()
     }
 
     /// Returns the conflicts of services and rules that others keep from having an effect, as far as a proxy has asked for them.

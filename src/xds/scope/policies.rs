@@ -123,8 +123,8 @@ impl<T> NamespacePolicies<T> {
         let of_labels = labels.iter().filter_map(of_label).flatten();
         // Several selectors of a policy may find it: it counts once, in order.
         let places: BTreeSet<usize> = self.wide.iter().chain(of_labels).copied().collect();
-        let found = places.into_iter().filter_map(|at| self.all.get(at));
-        found.filter(|one| one.any.iter().any(|wanted| selects(wanted, labels)))
+        let policies = places.into_iter().filter_map(|at| self.all.get(at));
+        policies.filter(|one| one.any.iter().any(|wanted| selects(wanted, labels)))
     }
 }
 
@@ -288,10 +288,10 @@ fn wanted<T: PolicyKind>(spec: &T, namespace: &str, services: &Selectors<'_>) ->
         let is_own = target.namespace.is_empty() || target.namespace == namespace;
         is_own && is_service(&target.group, &target.kind)
     });
-    let found = of_services.filter_map(|target| services.get(&(&*target.name, namespace)));
+    let selectors = of_services.filter_map(|target| services.get(&(&*target.name, namespace)));
     // A Service without a selector selects nobody, and as labels of a policy it would mean everybody.
-    let found = found.filter(|selector| !selector.is_empty());
-    found.map(|selector| (*selector).clone()).collect()
+    let selectors = selectors.filter(|selector| !selector.is_empty());
+    selectors.map(|selector| (*selector).clone()).collect()
 }
 
 /// Tells of services that policies name, and that are not there or select nobody: a policy that keeps out keeps nothing from them.

@@ -54,8 +54,8 @@ impl Sidecars {
         };
         let for_all = |rule: &&Arc<Rule<Sidecar>>| wanted(rule.spec()).is_empty();
         // Sidecars without a selector hold for everybody; they stand last.
-        let found = own.clone().find(holds);
-        found.or_else(|| of_root.clone().find(for_all))
+        let own_sidecar = own.clone().find(holds);
+        own_sidecar.or_else(|| of_root.clone().find(for_all))
     }
 
     /// Those of a namespace whose selectors find a workload.
@@ -163,8 +163,8 @@ impl Imports {
         domain: &str,
     ) -> Self {
         let mut imports = Self::default();
-        for written in hosts {
-            let Some((namespace, host)) = written.split_once('/') else {
+        for entry in hosts {
+            let Some((namespace, host)) = entry.split_once('/') else {
                 continue;
             };
             let full = |namespace: &str| full_host(host, namespace, domain);
@@ -240,16 +240,16 @@ impl EgressListener {
 
     /// `None`: such a listener is not served, which is a note of the Sidecar. `routes`: names that routes of sockets have already.
     pub(super) fn new(
-        written: &IstioEgressListener,
+        listener: &IstioEgressListener,
         routes: &mut BTreeSet<Arc<str>>,
     ) -> Option<Self> {
-        let port = written.port.as_ref();
+        let port = listener.port.as_ref();
         let number = port.map(|port| u16::try_from(port.number).ok().filter(|one| *one > 0));
         let number = number.flatten();
         let socket = match port.filter(|_| number.is_none()) {
             Some(port) => Some(Socket {
-                path: egress_socket(&written.bind).ok()?.into(),
-                routes: routes_of_socket(&port.name, &written.bind, routes),
+                path: egress_socket(&listener.bind).ok()?.into(),
+                routes: routes_of_socket(&port.name, &listener.bind, routes),
             }),
             None => None,
         };
@@ -259,8 +259,8 @@ impl EgressListener {
         Some(Self {
             port: number,
             socket,
-            bind: written.bind.parse().ok(),
-            bound: written.capture_mode() == CaptureMode::None,
+            bind: listener.bind.parse().ok(),
+            bound: listener.capture_mode() == CaptureMode::None,
             protocol: protocol.filter(|_| !is_proxy),
             is_proxy,
             proxy_routes: None,

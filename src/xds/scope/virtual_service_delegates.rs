@@ -108,10 +108,10 @@ impl<'a> Resolving<'a> {
     }
 
     fn http(&mut self) -> Vec<HttpRoute> {
-        let mut made = Vec::new();
+        let mut routes = Vec::new();
         for (at, root) in self.rule.spec().http.iter().enumerate() {
             match &root.delegate {
-                None => made.push(root.clone()),
+                None => routes.push(root.clone()),
                 Some(to) => {
                     let namespace = if to.namespace.is_empty() {
                         self.rule.namespace().clone()
@@ -119,11 +119,11 @@ impl<'a> Resolving<'a> {
                         to.namespace.as_str().into()
                     };
                     let key = (namespace, Arc::from(to.name.as_str()));
-                    self.leave(at, root, &key, &mut made);
+                    self.leave(at, root, &key, &mut routes);
                 }
             }
         }
-        made
+        routes
     }
 
     /// Adds the routes that the delegate of a route has in its place.
@@ -132,7 +132,7 @@ impl<'a> Resolving<'a> {
         at: usize,
         root: &HttpRoute,
         key: &(Arc<str>, Arc<str>),
-        made: &mut Vec<HttpRoute>,
+        routes: &mut Vec<HttpRoute>,
     ) {
         // It is named where it changes, too: it may become one.
         self.with.push(ObjectRef {
@@ -146,7 +146,7 @@ impl<'a> Resolving<'a> {
         };
         for leaf in delegate.spec().http.iter().enumerate() {
             match self.route((at, root), leaf, delegate) {
-                Ok(route) => made.extend(route),
+                Ok(route) => routes.extend(route),
                 Err(TooLarge) => return self.too_large(),
             }
         }
@@ -155,8 +155,8 @@ impl<'a> Resolving<'a> {
     /// The rule that a route is left to, or the reason why it cannot be.
     fn delegate(&self, key: &(Arc<str>, Arc<str>)) -> Result<&'a Rule<VirtualService>, String> {
         let name = format!("{}/{}", key.0, key.1);
-        let found = self.delegates.get(key).and_then(|at| self.all.get(*at));
-        let Some(delegate) = found else {
+        let rule = self.delegates.get(key).and_then(|at| self.all.get(*at));
+        let Some(delegate) = rule else {
             return Err(format!("there is no VirtualService {name} without hosts"));
         };
         if !delegate.to.has(Some(self.rule.namespace())) {

@@ -192,14 +192,14 @@ impl<'a, 'w> IdleRoutes<'a, 'w> {
         lost: &mut Conflicts,
     ) {
         let of_sidecars = self.of_sidecars.as_ref();
-        let known = of_sidecars.filter(|ports| !is_idle && !ports.is_unknown(kind));
-        let numbers = LazyCell::new(|| known.map(|ports| ports.numbers(kind)));
+        let ports_of_kind = of_sidecars.filter(|ports| !is_idle && !ports.is_unknown(kind));
+        let numbers = LazyCell::new(|| ports_of_kind.map(|ports| ports.numbers(kind)));
         let namespace = self.rule.namespace();
         for (route, matches) in routes.iter().enumerate() {
             for (at, &(gateways, port)) in matches.iter().enumerate() {
                 let place = || format!("spec.{}[{route}].match[{at}]", kind.as_str());
-                let mut named = gateways_of(gateways, namespace);
-                if !gateways.is_empty() && !named.any(|one| self.is_for(one)) {
+                let mut gateway_names = gateways_of(gateways, namespace);
+                if !gateways.is_empty() && !gateway_names.any(|one| self.is_for(one)) {
                     let why = "none of its gateways is one of spec.gateways";
                     self.report(lost, || format!("{} never matches: {why}", place()));
                     continue;
@@ -294,10 +294,10 @@ fn without_port(kind: RouteList, ports: &PortsOfRule<'_>) -> String {
 
 /// Gateways by namespace and name, as a rule of a namespace writes them, in a match or for all of it; `None`: sidecars.
 fn gateways_of<'a>(
-    written: &'a [String],
+    gateways: &'a [String],
     namespace: &'a str,
 ) -> impl Iterator<Item = NamedGateway<'a>> {
-    let usual = written.is_empty().then_some(MESH);
-    let all = written.iter().map(String::as_str).chain(usual);
+    let usual = gateways.is_empty().then_some(MESH);
+    let all = gateways.iter().map(String::as_str).chain(usual);
     all.map(move |one| full_name(one, namespace))
 }

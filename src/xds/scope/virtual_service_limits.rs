@@ -159,10 +159,10 @@ impl<'a> RouteEstimate<'a> {
         let mut room: HashMap<&str, usize> = HashMap::new();
         let without = all.iter().filter(|routes| {
             let namespace = room.entry(routes.rule.namespace());
-            let left = namespace.or_insert(self.room);
-            match left.checked_sub(routes.bytes()) {
+            let bytes = namespace.or_insert(self.room);
+            match bytes.checked_sub(routes.bytes()) {
                 Some(rest) => {
-                    *left = rest;
+                    *bytes = rest;
                     false
                 }
                 None => true,

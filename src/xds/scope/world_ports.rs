@@ -88,18 +88,18 @@ impl<'a> WorldPorts<'a> {
     }
 
     /// Adds the ports of a host; false: it has none.
-    fn add(&self, found: &mut PortsOfRule<'a>, host: &str) -> bool {
-        let before = found.all.len();
+    fn add(&self, ports: &mut PortsOfRule<'a>, host: &str) -> bool {
+        let before = ports.all.len();
         for one in self.services.of_world(host) {
-            let left = self.left.get();
-            if found.all.len() == MAX_PORTS || left == 0 {
-                found.is_cut = true;
+            let remaining = self.left.get();
+            if ports.all.len() == MAX_PORTS || remaining == 0 {
+                ports.is_cut = true;
                 return true;
             }
-            self.left.set(left - 1);
-            found.all.push(one);
+            self.left.set(remaining - 1);
+            ports.all.push(one);
         }
-        found.all.len() > before
+        ports.all.len() > before
     }
 
     fn hosts(&self) -> &BTreeMap<String, &'a str> {
@@ -122,51 +122,51 @@ impl<'a> WorldPorts<'a> {
     }
 
     /// Adds the ports of services whose wildcards mean a host: what is for the host comes in at these, too.
-    fn add_wildcards(&self, found: &mut PortsOfRule<'a>, host: &str) {
+    fn add_wildcards(&self, ports: &mut PortsOfRule<'a>, host: &str) {
         if !self.services.has_wildcards() {
             return;
         }
         for wildcard in patterns(host).iter().skip(1) {
             for one in self.services.of_world(wildcard) {
-                let left = self.left.get();
-                if found.below.len() == MAX_PORTS || left == 0 {
-                    found.is_cut = true;
+                let remaining = self.left.get();
+                if ports.below.len() == MAX_PORTS || remaining == 0 {
+                    ports.is_cut = true;
                     return;
                 }
-                self.left.set(left - 1);
-                found.below.push(one);
+                self.left.set(remaining - 1);
+                ports.below.push(one);
             }
         }
     }
 
     pub(super) fn of_rule<T>(&self, rule: &Rule<T>) -> PortsOfRule<'a> {
-        let mut found = PortsOfRule {
+        let mut ports = PortsOfRule {
             may_be_connections: self.declares_connections,
             is_cut: self.left.get() == 0,
             ..PortsOfRule::default()
         };
         for host in rule.hosts() {
             // Nothing is told of it then.
-            if found.is_cut {
+            if ports.is_cut {
                 break;
             }
-            self.add_wildcards(&mut found, host);
-            found.has_others |= !found.below.is_empty();
+            self.add_wildcards(&mut ports, host);
+            ports.has_others |= !ports.below.is_empty();
             let end = host.strip_prefix('*').map(reversed);
             let Some(end) = end else {
-                found.has_others |= !self.add(&mut found, host);
+                ports.has_others |= !self.add(&mut ports, host);
                 continue;
             };
             // The wildcard of a service is a host of its own.
-            found.has_others |= self.services.of_world(host).next().is_none();
+            ports.has_others |= self.services.of_world(host).next().is_none();
             let below = self.hosts().range(end.clone()..);
             let mut below = below.take_while(|(host, _)| host.starts_with(&end));
             for (_, host) in below.by_ref().take(MAX_SERVICES) {
-                self.add(&mut found, host);
+                self.add(&mut ports, host);
             }
-            found.is_cut |= below.next().is_some();
+            ports.is_cut |= below.next().is_some();
         }
-        found
+        ports
     }
 
     /// Returns true if a Gateway that a rule of a namespace names may have a server on this port.

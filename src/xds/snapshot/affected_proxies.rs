@@ -143,8 +143,8 @@ impl AffectedProxies {
         }
         let lock = || self.by_node.lock().unwrap_or_else(PoisonError::into_inner);
         let node = NodeOfStream(Arc::clone(node));
-        let known = lock().get(&node).copied();
-        known.unwrap_or_else(|| {
+        let cached = lock().get(&node).copied();
+        cached.unwrap_or_else(|| {
             let is_concerned = self.concerns(&node.0, local);
             lock().insert(node, is_concerned);
             is_concerned
@@ -186,8 +186,8 @@ impl AffectedProxies {
             node.namespace.clone(),
         );
         let lock = || self.by_class.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = lock().get(&class).copied();
-        known.unwrap_or_else(|| {
+        let cached = lock().get(&class).copied();
+        cached.unwrap_or_else(|| {
             let mut both = [&older, &newer].into_iter();
             let is_concerned = both.any(|rules| self.affects(rules, &node.namespace));
             lock().insert(class, is_concerned);

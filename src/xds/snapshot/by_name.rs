@@ -287,9 +287,9 @@ impl ProxyView {
         }
         let scope = self.inputs.rules.scope.clone();
         let key = (kind, name.clone(), service_port.name.clone(), scope);
-        let made = self.parts.clusters.named.get(key, make);
+        let cluster = self.parts.clusters.named.get(key, make);
         let caches = &self.snapshot.caches;
-        caches.report_shared(made.conflicts, &self.inputs.proxy.node.id);
-        Some(made.resource)
+        caches.report_shared(cluster.conflicts, &self.inputs.proxy.node.id);
+        Some(cluster.resource)
     }
 }

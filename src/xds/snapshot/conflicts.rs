@@ -79,8 +79,8 @@ impl FoundConflicts {
         // The list is kept, so its place is no other's.
         let place = conflicts.as_ptr().addr();
         let entry = self.shared.entry(place);
-        let (_, known) = entry.or_insert_with(|| (conflicts, Proxies::new()));
-        unite(known, proxies);
+        let (_, known_proxies) = entry.or_insert_with(|| (conflicts, Proxies::new()));
+        unite(known_proxies, proxies);
     }
 
     /// Adds the conflicts of an earlier snapshot that the proxies have of which `is_unaffected` is true.

@@ -125,12 +125,13 @@ impl RouterParameters<'_> {
         let (wildcard, more) = self.proxy.families.wildcards();
         let address = bind.unwrap_or(wildcard);
         let own_name = name(address, port);
-        let mut made = RouterFilterChains::default();
+        let mut chains = RouterFilterChains::default();
         // Servers in plain text share their routes, and so a chain.
         let first = servers.first()?;
         let servers = match first.handling {
             ServerHandling::Http => {
-                made.from
+                chains
+                    .from
                     .extend(servers.iter().map(|one| one.from().clone()));
                 std::slice::from_ref(first)
             }
@@ -141,17 +142,17 @@ impl RouterParameters<'_> {
             | ServerHandling::Tcp => servers,
         };
         for server in servers {
-            made.from.push(server.from().clone());
-            let result = self.add(server, &own_name, room, &mut made);
+            chains.from.push(server.from().clone());
+            let result = self.add(server, &own_name, room, &mut chains);
             lost.extend(result.err().map(|why| {
                 let what = format!("is left out: {why}");
                 server.lost(&what)
             }));
-            lost.append(&mut made.lost);
+            lost.append(&mut chains.lost);
         }
         // Envoy takes no listener without chains.
-        (!made.chains.is_empty()).then_some(())?;
-        let completed = ranges::complete(made.chains, room);
+        (!chains.chains.is_empty()).then_some(())?;
+        let completed = ranges::complete(chains.chains, room);
         lost.extend(completed.conflicts(&own_name));
         let frame = Frame {
             name: own_name,
@@ -165,7 +166,7 @@ impl RouterParameters<'_> {
             chains: completed.chains,
             default: None,
         };
-        let mut from = made.from;
+        let mut from = chains.from;
         from.extend(self.filters.from.iter().cloned());
         from.sort();
         from.dedup();
@@ -180,32 +181,32 @@ impl RouterParameters<'_> {
         server: &Serving,
         listener: &str,
         room: &mut FairBudget,
-        made: &mut RouterFilterChains,
+        chains: &mut RouterFilterChains,
     ) -> Result<(), String> {
         match server.handling {
             ServerHandling::Http => {
                 let filter = self.http(server, listener);
-                made.chains.push(Match::any().chain(filter).into());
+                chains.chains.push(Match::any().chain(filter).into());
             }
             ServerHandling::Https => {
                 let socket = self.socket(server)?;
-                let matching = made.by_names(server)?;
+                let matching = chains.by_names(server)?;
                 let filters = vec![self.http(server, listener)];
                 let chain = matching.chain_of(filters);
-                made.chains.push(chain::secured(chain, socket).into());
+                chains.chains.push(chain::secured(chain, socket).into());
             }
             ServerHandling::Tls => {
                 let socket = self.socket(server)?;
-                self.by_rules(server, Some(&socket), room, made);
+                self.by_rules(server, Some(&socket), room, chains);
             }
             ServerHandling::Tcp | ServerHandling::Passthrough => {
-                self.by_rules(server, None, room, made);
+                self.by_rules(server, None, room, chains);
             }
             ServerHandling::AutoPassthrough => {
                 let mut filters = self.filters.tcp.clone();
                 filters.extend(filters::by_server_name(self.mesh));
-                let chain = made.by_names(server)?.chain_of(filters);
-                made.chains.push(chain.into());
+                let chain = chains.by_names(server)?.chain_of(filters);
+                chains.chains.push(chain.into());
             }
         }
         Ok(())
@@ -219,9 +220,9 @@ impl RouterParameters<'_> {
             secrets: self.secrets,
             initial_fetch_timeout: self.mesh.initial_fetch_timeout,
         };
-        let written = server.spec().and_then(|server| server.tls.as_ref());
-        let written = written.cloned().unwrap_or_default();
-        tls::socket(&written, server.handling, own)
+        let settings = server.spec().and_then(|server| server.tls.as_ref());
+        let settings = settings.cloned().unwrap_or_default();
+        tls::socket(&settings, server.handling, own)
     }
 
     /// The targets of a rule's connections to a server. `None`: there is no room for them.
@@ -260,7 +261,7 @@ impl RouterParameters<'_> {
         server: &Serving,
         socket: Option<&TransportSocket>,
         room: &mut FairBudget,
-        made: &mut RouterFilterChains,
+        chains: &mut RouterFilterChains,
     ) {
         let kind = RouteKind::at(server.handling);
         let bound = self.rules.bound(server.from()).into_iter();
@@ -271,16 +272,16 @@ impl RouterParameters<'_> {
             let before = left;
             let targets = self.targets(server, rule, &mut left);
             let Some(targets) = targets.filter(|targets| {
-                let made = self.add_chains((rule, targets), (server, socket), &mut left, made);
-                made.is_some()
+                let chains = self.add_chains((rule, targets), (server, socket), &mut left, chains);
+                chains.is_some()
             }) else {
-                made.lost.push(give_up(room, &rule.from));
+                chains.lost.push(give_up(room, &rule.from));
                 continue;
             };
             room.spend(&rule.from, before - left);
             if !targets.is_empty() {
-                made.from.push(rule.from.clone());
-                made.from.extend(rule.with.iter().cloned());
+                chains.from.push(rule.from.clone());
+                chains.from.extend(rule.with.iter().cloned());
             }
         }
     }

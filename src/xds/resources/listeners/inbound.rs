@@ -388,7 +388,7 @@ impl InboundParameters<'_> {
             let socket = tls::server(&self.proxy.node.server, http, self.mesh.oldest_tls);
             chain::secured(matching.chain_of(filters), socket)
         };
-        if let Some(written) = &inbound_port.tls
+        if let Some(settings) = &inbound_port.tls
             // Under STRICT the mesh's TLS is the only one; `lost_tls` tells it at the Sidecar.
             && mode != MtlsMode::Strict
         {
@@ -397,7 +397,7 @@ impl InboundParameters<'_> {
             } else {
                 tcp()
             };
-            let own = self.own_tls(written, http, &matching, filters);
+            let own = self.own_tls(settings, http, &matching, filters);
             let of_mesh = takes_both.then(|| secured(matching.clone().mesh_tls()));
             return of_mesh.into_iter().chain([own]).collect();
         }
@@ -415,7 +415,7 @@ impl InboundParameters<'_> {
 
     fn own_socket(
         &self,
-        written: &ServerTlsSettings,
+        settings: &ServerTlsSettings,
         ends: ServerHandling,
     ) -> Result<core::TransportSocket, String> {
         let own = RouterCertificates {
@@ -429,7 +429,7 @@ impl InboundParameters<'_> {
             },
             initial_fetch_timeout: self.mesh.initial_fetch_timeout,
         };
-        gateway::tls::socket(written, ends, own)
+        gateway::tls::socket(settings, ends, own)
     }
 
     /// The conflicts of policies with ports without a protocol, whose bytes may be requests that no filter of requests sees. Connections
@@ -453,13 +453,13 @@ impl InboundParameters<'_> {
                 inbound_port.from.first()?,
             ))
         });
-        let lost = all.filter_map(|(inbound_port, written, from)| {
+        let lost = all.filter_map(|(inbound_port, settings, from)| {
             let why = match self.mtls_mode(Some(inbound_port.port)) {
                 MtlsMode::Strict => {
                     "has no effect: a policy requires mutual TLS of the mesh there".to_owned()
                 }
                 MtlsMode::Permissive | MtlsMode::Disable => {
-                    let why = self.own_socket(written, ServerHandling::Tls).err()?;
+                    let why = self.own_socket(settings, ServerHandling::Tls).err()?;
                     format!("denies all connections: {why}")
                 }
             };
@@ -473,7 +473,7 @@ impl InboundParameters<'_> {
     /// TLS that a Sidecar ends for clients that are not of the mesh. If it cannot, the chain lets no client in.
     fn own_tls(
         &self,
-        written: &ServerTlsSettings,
+        settings: &ServerTlsSettings,
         http: bool,
         matching: &Match,
         filters: Vec<Filter>,
@@ -483,7 +483,7 @@ impl InboundParameters<'_> {
         } else {
             ServerHandling::Tls
         };
-        match self.own_socket(written, ends) {
+        match self.own_socket(settings, ends) {
             Ok(socket) => chain::secured(matching.clone().tls().chain_of(filters), socket),
             Err(_) => matching
                 .clone()

@@ -226,18 +226,18 @@ impl Builder<'_> {
     /// conflict.
     fn may_share(&mut self, service_port: &ServicePort) -> bool {
         let port = service_port.port.number;
-        let taken = if self.wildcard.bound {
+        let is_taken = if self.wildcard.bound {
             is_own(port, self.mesh) || port == self.mesh.http_port
         } else {
             is_envoys(port, self.mesh)
         };
-        if taken {
+        if is_taken {
             let message = format!("{} is left out: the proxy listens there", service_port.name);
             let conflict = Conflict::new(INVALID_LISTENER, &*service_port.name, message);
             let conflict = conflict.of_service(&service_port.service.key);
             self.lost.add(0, conflict);
         }
-        !taken
+        !is_taken
     }
 
     /// `protocol`: the Sidecar's.

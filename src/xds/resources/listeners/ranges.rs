@@ -109,7 +109,7 @@ impl<'a> Ranges<'a> {
             lengths: [BTreeSet::new(), BTreeSet::new()],
         };
         // No other conditions have the number 0.
-        let mut known = HashMap::from([(Vec::new(), 0)]);
+        let mut numbers = HashMap::from([(Vec::new(), 0)]);
         for (at, owned) in chains.iter().enumerate() {
             let mut others = owned.chain.filter_chain_match.clone().unwrap_or_default();
             let ranges = std::mem::take(&mut others.prefix_ranges);
@@ -118,8 +118,8 @@ impl<'a> Ranges<'a> {
             if names.is_empty() {
                 names.push(String::new());
             }
-            let number = known.len();
-            let number = *known.entry(others.encode_to_vec()).or_insert(number);
+            let number = numbers.len();
+            let number = *numbers.entry(others.encode_to_vec()).or_insert(number);
             let is_whole = number == 0 && names.iter().all(String::is_empty);
             let ranges: Vec<_> = ranges.iter().filter_map(network).collect();
             for range in &ranges {
@@ -225,7 +225,7 @@ impl<'a> Ranges<'a> {
     }
 
     fn copied(&self, range: &Network, copies: &Copies<'_>) -> Vec<FilterChain> {
-        let made = copies.iter().filter_map(|(at, names)| {
+        let copied = copies.iter().filter_map(|(at, names)| {
             let chain = &self.chains.get(*at)?.chain;
             let matching = chain.filter_chain_match.as_ref();
             let names = names.iter().filter(|name| !name.is_empty());
@@ -241,7 +241,7 @@ impl<'a> Ranges<'a> {
                 ..FilterChain::default()
             })
         });
-        made.collect()
+        copied.collect()
     }
 }
 

@@ -86,8 +86,8 @@ impl<'a> GatewayHosts<'a> {
 
     /// Returns true if a rule was added to a host.
     fn has_rule(&self, host: &str, rule: &ObjectRef) -> bool {
-        let known = self.all.get(host);
-        known.is_some_and(|known| known.by.contains_key(rule))
+        let host_routes = self.all.get(host);
+        host_routes.is_some_and(|host_routes| host_routes.by.contains_key(rule))
     }
 }
 
@@ -112,8 +112,10 @@ pub(crate) fn gateway(
         making.drop_misdirected(&mut hosts, &servers, misdirected);
     }
     // A host of which nothing is for this port is as if it were not there.
-    let found = hosts.all.into_iter().filter(|(_, host)| !host.is_empty());
-    let mut all: Vec<_> = found.map(|(host, one)| one.made(&host)).collect();
+    let hosts_with_routes = hosts.all.into_iter().filter(|(_, host)| !host.is_empty());
+    let mut all: Vec<_> = hosts_with_routes
+        .map(|(host, one)| one.made(&host))
+        .collect();
     if all.is_empty() {
         all.push(black_hole(port));
     }
@@ -155,9 +157,9 @@ impl RoutesBuilder<'_> {
             if room == 0 {
                 return;
             }
-            let mut left = room;
-            let common = server.hosts.common(host, rule.namespace(), &mut left);
-            self.spend(rule, room - left);
+            let mut remaining = room;
+            let common = server.hosts.common(host, rule.namespace(), &mut remaining);
+            self.spend(rule, room - remaining);
             let Some(common) = common else {
                 return self.give_up(rule, host);
             };
@@ -188,9 +190,9 @@ impl RoutesBuilder<'_> {
             return ControlFlow::Continue(());
         }
         let redirects = server.redirects() && older.is_none();
-        let known = hosts.get(host.to_owned(), server);
+        let host_routes = hosts.get(host.to_owned(), server);
         // Two servers may have the same host, one of them by a wildcard.
-        let by = known.by.entry(rule.from.clone()).or_default();
+        let by = host_routes.by.entry(rule.from.clone()).or_default();
         if !by.insert((server.from().clone(), server.number)) {
             return ControlFlow::Continue(());
         }
@@ -200,17 +202,17 @@ impl RoutesBuilder<'_> {
         let Some(routes) = self.routes(rule, &operation, &context) else {
             return ControlFlow::Break(());
         };
-        known.redirects |= redirects;
+        host_routes.redirects |= redirects;
         for route in routes {
-            if again && known.routes.contains(&route) {
+            if again && host_routes.routes.contains(&route) {
                 continue;
             }
-            let first = known.add(route, &rule.from);
+            let first = host_routes.add(route, &rule.from);
             if let Some(first) = first.filter(|first| **first != rule.from) {
                 self.lose_catch_all(rule, host, first);
             }
         }
-        known.owned_by(server);
+        host_routes.owned_by(server);
         ControlFlow::Continue(())
     }
 
@@ -268,9 +270,9 @@ impl RoutesBuilder<'_> {
                 self.lose_to(&older, server, None, (&host, &what));
                 continue;
             }
-            let known = hosts.get(host, server);
-            known.redirects = true;
-            known.owned_by(server);
+            let host_routes = hosts.get(host, server);
+            host_routes.redirects = true;
+            host_routes.owned_by(server);
         }
     }
 

@@ -213,11 +213,11 @@ impl<'a> RoutesBuilder<'a> {
     ) -> Option<String> {
         let (cluster, families) = (self.parameters.cluster.as_str(), self.parameters.families);
         let all = self.rules.service_ports();
-        let found = match port {
+        let owner_list = match port {
             Some(port) => all.at_address(address, port, cluster, families).collect(),
             None => all.by_address(address, cluster, families),
         };
-        let mut owners = found.into_iter().filter(|one| {
+        let mut owners = owner_list.into_iter().filter(|one| {
             let service = &one.service;
             let comes_first =
                 service.registry == Registry::Kubernetes || service.created <= rule.object.created;

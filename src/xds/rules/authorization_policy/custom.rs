@@ -207,14 +207,14 @@ fn escaped(value: &str) -> String {
     value.replace('%', "%%")
 }
 
-fn status_of(written: &str) -> Result<Option<HttpStatus>, String> {
-    if written.is_empty() {
+fn status_of(text: &str) -> Result<Option<HttpStatus>, String> {
+    if text.is_empty() {
         return Ok(None);
     }
-    let code = written.parse::<i32>().ok();
+    let code = text.parse::<i32>().ok();
     let code = code.and_then(|code| StatusCode::try_from(code).ok());
     let code = code.filter(|code| *code != StatusCode::Empty);
-    let code = code.ok_or_else(|| format!("statusOnError {written:?} is no status"))?;
+    let code = code.ok_or_else(|| format!("statusOnError {text:?} is no status"))?;
     Ok(Some(HttpStatus { code: code.into() }))
 }
 
@@ -255,11 +255,11 @@ impl Provider<'_> {
     }
 
     fn timeout(&self) -> Duration {
-        let written = match self.kind {
+        let duration = match self.kind {
             ProviderKind::Http(http) => http.timeout.as_ref(),
             ProviderKind::Grpc(grpc) => grpc.timeout.as_ref(),
         };
-        let nanos = written.map(api::duration::nanos);
+        let nanos = duration.map(api::duration::nanos);
         let nanos = nanos.and_then(|nanos| u64::try_from(nanos).ok());
         nanos
             .filter(|nanos| *nanos > 0)

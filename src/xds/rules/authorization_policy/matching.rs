@@ -91,10 +91,10 @@ impl Combined for Principal {
 /// Adds what a list of values and its not-form ask for.
 pub(super) fn add<M: Combined>(
     parts: &mut Vec<M>,
-    given: (&[String], &[String]),
+    values: (&[String], &[String]),
     matcher: impl Fn(&str) -> Result<M, RuleError>,
 ) -> Result<(), RuleError> {
-    add_by_sign(parts, given, |value, _| matcher(value))
+    add_by_sign(parts, values, |value, _| matcher(value))
 }
 
 /// A rule asks that a value matches, or that it does not.

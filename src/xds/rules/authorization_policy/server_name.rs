@@ -16,11 +16,11 @@ pub(crate) fn by_server_name() -> Filter {
         match_pattern: Some(MatchPattern::Prefix(BY_SERVER_NAME.to_owned())),
         ..StringMatcher::default()
     };
-    let named = Permission {
+    let permission = Permission {
         rule: Some(permission::Rule::RequestedServerName(matcher)),
     };
     let policy = Policy {
-        permissions: vec![named],
+        permissions: vec![permission],
         ..everything()
     };
     message::tcp(message::Rbac {

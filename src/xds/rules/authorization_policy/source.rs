@@ -81,11 +81,11 @@ pub(super) fn workload(value: &str, context: &RuleContext<'_>) -> Result<Princip
 
 /// Returns the identity in each trust domain that the written one stands for.
 fn of_domains(
-    written: &str,
+    account: &str,
     context: &RuleContext<'_>,
     pattern: impl Fn(String) -> MatchPattern,
 ) -> Principal {
-    let names = context.domains.spellings(written);
+    let names = context.domains.spellings(account);
     let all = names.map(|name| identity(string(pattern(format!("{SCHEME}{name}")))));
     Principal::one_of(all.collect())
 }

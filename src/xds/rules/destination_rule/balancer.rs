@@ -64,7 +64,7 @@ pub(super) fn balance(
 
 /// The table or the ring of a consistent hash.
 fn consistent_hash(hash: &ConsistentHashLb, clusters: usize, grpc: bool) -> (LbPolicy, LbConfig) {
-    let written = match &hash.hash_algorithm {
+    let ring_size = match &hash.hash_algorithm {
         Some(HashAlgorithm::Maglev(maglev)) if !grpc => {
             let size = Some(maglev.table_size);
             // A table beyond the share of the service's clusters is as large as Envoy's own.
@@ -77,7 +77,11 @@ fn consistent_hash(hash: &ConsistentHashLb, clusters: usize, grpc: bool) -> (LbP
         Some(HashAlgorithm::RingHash(ring)) => ring.minimum_ring_size,
         Some(HashAlgorithm::Maglev(_)) | None => hash.minimum_ring_size,
     };
-    let size = if written > 0 { written } else { MIN_RING_SIZE };
+    let size = if ring_size > 0 {
+        ring_size
+    } else {
+        MIN_RING_SIZE
+    };
     let largest = largest_ring(clusters);
     let config = RingHashLbConfig {
         minimum_ring_size: Some(UInt64Value {
@@ -91,11 +95,11 @@ fn consistent_hash(hash: &ConsistentHashLb, clusters: usize, grpc: bool) -> (LbP
 }
 
 /// A proxy whose bootstrap names the cluster that it is itself in balances zones by this; others take it and do not.
-fn by_zones(written: &ZoneAwareLoadBalancerSetting) -> common_lb_config::LocalityConfigSpecifier {
-    let is_off = written.enabled.as_ref().is_some_and(|on| !on.value);
+fn by_zones(setting: &ZoneAwareLoadBalancerSetting) -> common_lb_config::LocalityConfigSpecifier {
+    let is_off = setting.enabled.as_ref().is_some_and(|on| !on.value);
     let zones = common_lb_config::ZoneAwareLbConfig {
         routing_enabled: is_off.then_some(Percent { value: 0.0 }),
-        min_cluster_size: written
+        min_cluster_size: setting
             .min_cluster_size
             .map(|size| UInt64Value { value: size.value }),
         ..common_lb_config::ZoneAwareLbConfig::default()
@@ -139,19 +143,19 @@ pub(crate) fn hash_policy(policy: &EffectivePolicy<'_>) -> Option<HashPolicy> {
 }
 
 /// Envoy refuses all routes of the port for one that would end the header's line, or that is too long.
-fn attribute(written: &Attribute) -> Option<hash_policy::CookieAttribute> {
-    let is_taken = is_cookie_attribute(&written.name, &written.value);
+fn attribute(attribute: &Attribute) -> Option<hash_policy::CookieAttribute> {
+    let is_taken = is_cookie_attribute(&attribute.name, &attribute.value);
     is_taken.then(|| hash_policy::CookieAttribute {
-        name: written.name.clone(),
-        value: written.value.clone(),
+        name: attribute.name.clone(),
+        value: attribute.value.clone(),
     })
 }
 
 /// New endpoints get a growing share of the requests for that long. `warmupDurationSecs` is the older name.
-fn slow_start(written: &LoadBalancerSettings) -> Option<SlowStartConfig> {
-    let Some(warmup) = &written.warmup else {
+fn slow_start(balancer: &LoadBalancerSettings) -> Option<SlowStartConfig> {
+    let Some(warmup) = &balancer.warmup else {
         return Some(SlowStartConfig {
-            slow_start_window: Some(time(written.warmup_duration_secs.as_ref()?)),
+            slow_start_window: Some(time(balancer.warmup_duration_secs.as_ref()?)),
             ..SlowStartConfig::default()
         });
     };

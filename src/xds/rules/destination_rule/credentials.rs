@@ -105,8 +105,8 @@ impl EffectivePolicy<'_> {
     /// Names that a cluster of this policy asks for; none where it cannot be had.
     pub(crate) fn credentials(&self, secrets: ProxySecrets<'_>) -> NamedSecrets {
         let asked = self.tls.map(|tls| named_secrets(tls, secrets));
-        let found = asked.and_then(Result::ok).flatten();
-        found.unwrap_or_default()
+        let credentials = asked.and_then(Result::ok).flatten();
+        credentials.unwrap_or_default()
     }
 
     /// Secrets of the files that a cluster of this policy asks for.

@@ -22,18 +22,18 @@ use crate::finish::ClusterParts;
 
 pub(super) fn limit(
     parts: &mut ClusterParts,
-    written: &ConnectionPoolSettings,
+    pool: &ConnectionPoolSettings,
     protocol: Protocol,
     side: Side,
 ) {
-    if let Some(settings) = &written.tcp {
+    if let Some(settings) = &pool.tcp {
         tcp(&mut parts.cluster, settings);
     }
-    if let Some(settings) = &written.http {
+    if let Some(settings) = &pool.http {
         requests(&mut parts.cluster, settings);
     }
     if protocol.is_http() || protocol.is_auto() {
-        http(&mut parts.http, written, protocol, side);
+        http(&mut parts.http, pool, protocol, side);
     }
 }
 
@@ -84,19 +84,19 @@ fn requests(cluster: &mut Cluster, settings: &HttpSettings) {
 const USUAL_BUDGET: (f64, u32) = (20.0, 3);
 
 /// Retries are limited by the requests under way, in place of a number.
-pub(super) fn budget(cluster: &mut Cluster, written: &RetryBudget) {
+pub(super) fn budget(cluster: &mut Cluster, retry_budget: &RetryBudget) {
     let Some(thresholds) = thresholds(cluster) else {
         return;
     };
     let (percent, min) = USUAL_BUDGET;
-    let own = written.percent.as_ref().map(|one| one.value);
+    let own = retry_budget.percent.as_ref().map(|one| one.value);
     let percent = own.filter(|own| is_percentage(*own)).unwrap_or(percent);
-    let min = Some(written.min_retry_concurrency)
+    let min = Some(retry_budget.min_retry_concurrency)
         .filter(|number| *number > 0)
         .unwrap_or(min);
     thresholds.retry_budget = Some(thresholds::RetryBudget {
         budget_percent: Some(Percent { value: percent }),
-        budget_interval: written.budget_interval.as_ref().map(time),
+        budget_interval: retry_budget.budget_interval.as_ref().map(time),
         min_retry_concurrency: wire::number(min),
     });
 }
@@ -107,16 +107,16 @@ fn thresholds(cluster: &mut Cluster) -> Option<&mut Thresholds> {
 
 fn http(
     options: &mut Option<HttpProtocolOptions>,
-    written: &ConnectionPoolSettings,
+    pool: &ConnectionPoolSettings,
     protocol: Protocol,
     side: Side,
 ) {
-    let age = written.tcp.as_ref();
+    let age = pool.tcp.as_ref();
     let age = age.and_then(|tcp| tcp.max_connection_duration.as_ref());
-    let settings = written.http.as_ref();
+    let settings = pool.http.as_ref();
     let requests = settings.and_then(|http| positive(http.max_requests_per_connection));
     let idle = settings.and_then(|http| http.idle_timeout.as_ref());
-    let of_tcp = written.tcp.as_ref();
+    let of_tcp = pool.tcp.as_ref();
     let idle = idle.or_else(|| of_tcp.and_then(|tcp| tcp.idle_timeout.as_ref()));
     if let Some(http) = settings {
         let is_http1 = protocol.is_http() && !protocol.is_http2();

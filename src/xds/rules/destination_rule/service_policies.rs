@@ -111,8 +111,8 @@ impl ServicePolicies {
         let top = rules.find_map(|rule| rule.spec().traffic_policy.as_ref());
         let own = subset.and_then(|subset| subset.traffic_policy.as_ref());
         let mut policy = EffectivePolicy::default();
-        for written in top.into_iter().chain(own) {
-            policy.add(written, port);
+        for traffic_policy in top.into_iter().chain(own) {
+            policy.add(traffic_policy, port);
         }
         policy
     }

@@ -71,16 +71,16 @@ pub(crate) fn limit_connections(proxy: &mut TcpProxy, pool: Option<&ConnectionPo
 }
 
 /// A request to another proxy goes before what a client sends.
-fn tunnel(written: &TunnelSettings) -> tcp_proxy::TunnelingConfig {
+fn tunnel(tunnel: &TunnelSettings) -> tcp_proxy::TunnelingConfig {
     const POST: &str = "POST";
-    let host = &written.target_host;
-    let port = written.target_port;
+    let host = &tunnel.target_host;
+    let port = tunnel.target_port;
     tcp_proxy::TunnelingConfig {
         hostname: match host.contains(':') {
             true => format!("[{host}]:{port}"),
             false => format!("{host}:{port}"),
         },
-        use_post: written.protocol == POST,
+        use_post: tunnel.protocol == POST,
         ..tcp_proxy::TunnelingConfig::default()
     }
 }

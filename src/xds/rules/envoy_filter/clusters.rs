@@ -78,20 +78,20 @@ fn is_merge(patch: &Patch) -> bool {
 /// A socket for all endpoints has no effect beside those that endpoints choose among, the last of which fits all: a patch of it
 /// means the one of its name among them, as in Istio.
 fn merge_chosen_socket(patch: &Patch, whole: &mut Cluster, work: &PatchBudget<'_>) {
-    let Some(written) = whole.transport_socket.take() else {
+    let Some(merged_socket) = whole.transport_socket.take() else {
         return;
     };
     let choices = whole.transport_socket_matches.iter_mut();
     let mut sockets = choices.flat_map(|choice| &mut choice.transport_socket);
-    let Some(socket) = sockets.find(|socket| socket.name == written.name) else {
+    let Some(socket) = sockets.find(|socket| socket.name == merged_socket.name) else {
         let why = format!(
             "transport_socket has no effect: endpoints choose among transport_socket_matches, and none of them is called {:?}",
-            written.name
+            merged_socket.name
         );
         work.report_unmerged(patch, &why);
         return;
     };
-    if let Some(merged) = work.laid_over(patch, &written.encode_to_vec(), socket) {
+    if let Some(merged) = work.laid_over(patch, &merged_socket.encode_to_vec(), socket) {
         *socket = merged;
     }
 }

@@ -211,8 +211,8 @@ pub(super) fn are_routes(patch: &Patch, name: &str) -> bool {
     };
     let (port, port_name, gateway) = parts(name);
     let is_gateway = || {
-        let written = wanted.gateway.split_once('/');
-        gateway.is_some_and(|(namespace, gateway)| written == Some((namespace, gateway)))
+        let wanted_gateway = wanted.gateway.split_once('/');
+        gateway.is_some_and(|(namespace, gateway)| wanted_gateway == Some((namespace, gateway)))
     };
     (wanted.name.is_empty() || wanted.name == name)
         && (wanted.port_number == 0 || port == Some(wanted.port_number))

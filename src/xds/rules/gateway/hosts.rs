@@ -40,9 +40,11 @@ impl ServerHosts {
                 (None, of) => {
                     hosts.reversed.insert(key, of.into_iter().collect());
                 }
-                (Some(known), None) => known.clear(),
-                (Some(known), Some(of)) if !known.is_empty() && !known.contains(&of) => {
-                    known.push(of);
+                (Some(namespaces), None) => namespaces.clear(),
+                (Some(namespaces), Some(of))
+                    if !namespaces.is_empty() && !namespaces.contains(&of) =>
+                {
+                    namespaces.push(of);
                 }
                 (Some(_), Some(_)) => {}
             }
@@ -57,9 +59,11 @@ impl ServerHosts {
     /// Returns the hosts without those for which `is_reserved` holds; it is asked about each in order.
     pub(crate) fn without(&self, mut is_reserved: impl FnMut(&str) -> bool) -> Self {
         let all = self.reversed.iter();
-        let left = all.filter(|(host, _)| !is_reserved(&reversed(host)));
+        let remaining = all.filter(|(host, _)| !is_reserved(&reversed(host)));
         Self {
-            reversed: left.map(|(host, of)| (host.clone(), of.clone())).collect(),
+            reversed: remaining
+                .map(|(host, of)| (host.clone(), of.clone()))
+                .collect(),
         }
     }
 
@@ -114,13 +118,13 @@ impl ServerHosts {
         namespace: &str,
         room: &mut usize,
     ) -> Option<Vec<String>> {
-        let mut found = Vec::new();
+        let mut common_hosts = Vec::new();
         *room = room.checked_sub(host.len())?;
         for one in self.each(host, namespace) {
             *room = room.checked_sub(one.len())?;
-            found.push(one);
+            common_hosts.push(one);
         }
-        Some(found)
+        Some(common_hosts)
     }
 
     /// Measures the hosts of [`Self::each`].

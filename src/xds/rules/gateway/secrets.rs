@@ -25,29 +25,29 @@ pub(crate) struct ProxySecrets<'a> {
 }
 
 /// Names of certificates.
-pub(super) fn names(written: &ServerTlsSettings) -> Vec<&str> {
-    match written.mode() {
+pub(super) fn names(settings: &ServerTlsSettings) -> Vec<&str> {
+    match settings.mode() {
         TlSmode::Simple | TlSmode::Mutual | TlSmode::OptionalMutual => {}
         TlSmode::IstioMutual | TlSmode::Passthrough | TlSmode::AutoPassthrough => {
             return Vec::new();
         }
     }
-    let one = Some(&written.credential_name).filter(|name| !name.is_empty());
-    let all = one.into_iter().chain(&written.credential_names);
+    let one = Some(&settings.credential_name).filter(|name| !name.is_empty());
+    let all = one.into_iter().chain(&settings.credential_names);
     all.map(String::as_str).collect()
 }
 
-fn requests_client_certificate(written: &ServerTlsSettings) -> bool {
-    matches!(written.mode(), TlSmode::Mutual | TlSmode::OptionalMutual)
+fn requests_client_certificate(settings: &ServerTlsSettings) -> bool {
+    matches!(settings.mode(), TlSmode::Mutual | TlSmode::OptionalMutual)
 }
 
 /// The name of the root, where certificates have names.
-pub(super) fn root_name(written: &ServerTlsSettings) -> Option<String> {
-    let own = &written.ca_cert_credential_name;
-    if !own.is_empty() && !names(written).is_empty() {
+pub(super) fn root_name(settings: &ServerTlsSettings) -> Option<String> {
+    let own = &settings.ca_cert_credential_name;
+    if !own.is_empty() && !names(settings).is_empty() {
         return Some(own.clone());
     }
-    names(written).first().map(|name| (*name).to_owned())
+    names(settings).first().map(|name| (*name).to_owned())
 }
 
 /// Objects of a namespace that the servers of a Gateway name, be they there or not.
@@ -87,8 +87,10 @@ pub(crate) fn namespaces_of(
 }
 
 /// The object of a namespace that a name means; `None`: it is of another one.
-pub(crate) fn object_of(written: &str, namespace: &str) -> Option<String> {
-    let name = written.strip_prefix(KUBERNETES).unwrap_or(written);
+pub(crate) fn object_of(credential_name: &str, namespace: &str) -> Option<String> {
+    let name = credential_name
+        .strip_prefix(KUBERNETES)
+        .unwrap_or(credential_name);
     match name.split_once('/') {
         None => Some(name.to_owned()),
         Some((of, name)) => (of == namespace).then(|| name.to_owned()),
@@ -103,8 +105,10 @@ pub(crate) fn roots_of(name: &str) -> [String; 2] {
 
 impl<'a> ProxySecrets<'a> {
     /// The name of an object of the proxy's namespace; else why it has none.
-    fn own<'n>(&self, written: &'n str) -> Result<&'n str, String> {
-        let name = written.strip_prefix(KUBERNETES).unwrap_or(written);
+    fn own<'n>(&self, credential_name: &'n str) -> Result<&'n str, String> {
+        let name = credential_name
+            .strip_prefix(KUBERNETES)
+            .unwrap_or(credential_name);
         let name = match name.split_once('/') {
             None => name,
             Some((namespace, name)) if *namespace == **self.namespace => name,
@@ -126,11 +130,11 @@ impl<'a> ProxySecrets<'a> {
     }
 
     /// The resource name of a certificate, or the reason why the proxy cannot have it.
-    pub(crate) fn pair(&self, written: &str) -> Result<String, String> {
-        let name = self.own(written)?;
-        let found = self.get(name).filter(|one| one.pair.is_some());
+    pub(crate) fn pair(&self, credential_name: &str) -> Result<String, String> {
+        let name = self.own(credential_name)?;
+        let credential = self.get(name).filter(|one| one.pair.is_some());
         // `by_resource_name` takes a name that ends so for a root's.
-        if found.is_none() || name.ends_with(ROOT_SUFFIX) {
+        if credential.is_none() || name.ends_with(ROOT_SUFFIX) {
             let namespace = self.namespace;
             return Err(format!(
                 "there is no certificate in secret {namespace}/{name}"
@@ -140,8 +144,8 @@ impl<'a> ProxySecrets<'a> {
     }
 
     /// Returns the resource name of a root, of an object of its own or beside the certificate, or why the proxy cannot have it.
-    pub(crate) fn root(&self, written: &str) -> Result<String, String> {
-        let name = self.own(written)?;
+    pub(crate) fn root(&self, credential_name: &str) -> Result<String, String> {
+        let name = self.own(credential_name)?;
         let name = name.strip_suffix(ROOT_SUFFIX).unwrap_or(name);
         if self.root_of(name).is_none() {
             let namespace = self.namespace;
@@ -179,8 +183,8 @@ impl Merged {
     /// Names by which a router asks for what its servers name, as far as it may have it.
     pub(crate) fn secrets(&self, secrets: ProxySecrets<'_>) -> BTreeSet<String> {
         let servers = self.by_port.values().flatten();
-        let written = servers.filter_map(|server| server.spec()?.tls.as_ref());
-        let all = written.flat_map(|tls| {
+        let settings = servers.filter_map(|server| server.spec()?.tls.as_ref());
+        let all = settings.flat_map(|tls| {
             let pairs = names(tls).into_iter();
             let pairs = pairs.filter_map(move |name| secrets.pair(name).ok());
             let root = root_name(tls).filter(|_| requests_client_certificate(tls));

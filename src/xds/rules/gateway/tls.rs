@@ -38,17 +38,17 @@ pub(crate) struct RouterCertificates<'a> {
     pub(crate) initial_fetch_timeout: Duration,
 }
 
-fn or<'a>(written: &'a str, usual: &'a str) -> &'a str {
-    if written.is_empty() { usual } else { written }
+fn or<'a>(path: &'a str, usual: &'a str) -> &'a str {
+    if path.is_empty() { usual } else { path }
 }
 
 /// The socket that ends TLS, or the reason why it cannot.
 pub(crate) fn socket(
-    written: &ServerTlsSettings,
+    settings: &ServerTlsSettings,
     ends: ServerHandling,
     own: RouterCertificates<'_>,
 ) -> Result<core::TransportSocket, String> {
-    let mode = written.mode();
+    let mode = settings.mode();
     let of_mesh = mode == TlSmode::IstioMutual;
     if of_mesh && own.are_missing {
         return Err("the proxy has no certificates of the mesh".to_owned());
@@ -59,8 +59,8 @@ pub(crate) fn socket(
     };
     let mut context = CommonTlsContext {
         alpn_protocols: alpn(ends, of_mesh),
-        tls_params: Some(parameters(written)),
-        tls_certificate_sds_secret_configs: own.certificates(written)?,
+        tls_params: Some(parameters(settings)),
+        tls_certificate_sds_secret_configs: own.certificates(settings)?,
         ..CommonTlsContext::default()
     };
     if of_mesh {
@@ -68,7 +68,7 @@ pub(crate) fn socket(
         context.tls_certificates = vec![tls::pair((&own.files.chain, &own.files.key))];
     }
     if verifies {
-        context.validation_context_type = Some(own.validation_context(written)?);
+        context.validation_context_type = Some(own.validation_context(settings)?);
     }
     let socket = DownstreamTlsContext {
         common_tls_context: Some(context),
@@ -88,14 +88,14 @@ impl RouterCertificates<'_> {
 
     /// The certificates of a server that are secrets: those that it names, else those of its files. A file that is missing closes
     /// this chain alone then, and not the listener (`file_secrets`).
-    fn certificates(&self, written: &ServerTlsSettings) -> Result<Vec<SdsSecretConfig>, String> {
-        let named = secrets::names(written);
-        if named.is_empty() && written.mode() != TlSmode::IstioMutual {
-            let pairs = file_pairs(written).into_iter();
+    fn certificates(&self, settings: &ServerTlsSettings) -> Result<Vec<SdsSecretConfig>, String> {
+        let names = secrets::names(settings);
+        if names.is_empty() && settings.mode() != TlSmode::IstioMutual {
+            let pairs = file_pairs(settings).into_iter();
             return Ok(pairs.map(|pair| self.by_name(&pair.name())).collect());
         }
-        let named = named.into_iter();
-        named
+        let names = names.into_iter();
+        names
             .map(|name| Ok(self.by_name(&self.secrets.pair(name)?)))
             .collect()
     }
@@ -103,15 +103,15 @@ impl RouterCertificates<'_> {
     /// The root that signs the certificates of clients, and the names that these have to have.
     fn validation_context(
         &self,
-        written: &ServerTlsSettings,
+        settings: &ServerTlsSettings,
     ) -> Result<ValidationContextType, String> {
-        let validation = validation(written)?;
-        let root = match secrets::root_name(written) {
+        let validation = validation(settings)?;
+        let root = match secrets::root_name(settings) {
             Some(root) => Some(self.secrets.root(&root)?),
-            None if written.mode() == TlSmode::IstioMutual => {
-                mesh_root(written, self.files).map(|root| root.name())
+            None if settings.mode() == TlSmode::IstioMutual => {
+                mesh_root(settings, self.files).map(|root| root.name())
             }
-            None => Some(file_root(written).name()),
+            None => Some(file_root(settings).name()),
         };
         Ok(match root {
             Some(root) => {
@@ -131,8 +131,8 @@ impl RouterCertificates<'_> {
 }
 
 /// The certificates of a server that names them by their files.
-fn file_pairs(written: &ServerTlsSettings) -> Vec<FilePair<'_>> {
-    let several = written.tls_certificates.iter().map(|one| FilePair {
+fn file_pairs(settings: &ServerTlsSettings) -> Vec<FilePair<'_>> {
+    let several = settings.tls_certificates.iter().map(|one| FilePair {
         chain: &one.server_certificate,
         key: &one.private_key,
     });
@@ -141,44 +141,44 @@ fn file_pairs(written: &ServerTlsSettings) -> Vec<FilePair<'_>> {
         return several;
     }
     vec![FilePair {
-        chain: or(&written.server_certificate, CERTIFICATE),
-        key: or(&written.private_key, KEY),
+        chain: or(&settings.server_certificate, CERTIFICATE),
+        key: or(&settings.private_key, KEY),
     }]
 }
 
 /// The roots that stand beside several certificates.
-fn pair_roots(written: &ServerTlsSettings) -> impl Iterator<Item = &str> {
-    let pairs = written.tls_certificates.iter();
+fn pair_roots(settings: &ServerTlsSettings) -> impl Iterator<Item = &str> {
+    let pairs = settings.tls_certificates.iter();
     pairs.map(|one| one.ca_certificates.as_str())
 }
 
-fn file_root(written: &ServerTlsSettings) -> FileRoot<'_> {
+fn file_root(settings: &ServerTlsSettings) -> FileRoot<'_> {
     FileRoot {
         root: or(
-            client_root(&written.ca_certificates, pair_roots(written)),
+            client_root(&settings.ca_certificates, pair_roots(settings)),
             CLIENT_ROOT,
         ),
-        crl: &written.ca_crl,
+        crl: &settings.ca_crl,
     }
 }
 
 /// The mesh's own root, where a server names a list of certificates that count no more. The proxy waits for the root; a list that
 /// is not there closes the server alone.
-fn mesh_root<'a>(written: &'a ServerTlsSettings, files: &'a Files) -> Option<FileRoot<'a>> {
-    (!written.ca_crl.is_empty()).then_some(FileRoot {
+fn mesh_root<'a>(settings: &'a ServerTlsSettings, files: &'a Files) -> Option<FileRoot<'a>> {
+    (!settings.ca_crl.is_empty()).then_some(FileRoot {
         root: &files.root,
-        crl: &written.ca_crl,
+        crl: &settings.ca_crl,
     })
 }
 
 /// Secrets that name files of a proxy for a server's TLS.
-pub(crate) fn in_files(written: &ServerTlsSettings, files: &Files) -> Vec<Secret> {
-    let by_files = match written.mode() {
+pub(crate) fn in_files(settings: &ServerTlsSettings, files: &Files) -> Vec<Secret> {
+    let by_files = match settings.mode() {
         TlSmode::Simple | TlSmode::Mutual | TlSmode::OptionalMutual => {
-            secrets::names(written).is_empty()
+            secrets::names(settings).is_empty()
         }
         TlSmode::IstioMutual => {
-            let root = mesh_root(written, files);
+            let root = mesh_root(settings, files);
             return root.iter().map(FileRoot::secret).collect();
         }
         TlSmode::Passthrough | TlSmode::AutoPassthrough => false,
@@ -186,8 +186,8 @@ pub(crate) fn in_files(written: &ServerTlsSettings, files: &Files) -> Vec<Secret
     if !by_files {
         return Vec::new();
     }
-    let pairs = file_pairs(written).into_iter().map(|pair| pair.secret());
-    let root = (written.mode() != TlSmode::Simple).then(|| file_root(written).secret());
+    let pairs = file_pairs(settings).into_iter().map(|pair| pair.secret());
+    let root = (settings.mode() != TlSmode::Simple).then(|| file_root(settings).secret());
     pairs.chain(root).collect()
 }
 
@@ -226,23 +226,23 @@ fn alpn(ends: ServerHandling, of_mesh: bool) -> Vec<String> {
 /// # Errors
 ///
 /// Envoy refuses it; without it, more clients would be let in.
-fn validation(written: &ServerTlsSettings) -> Result<CertificateValidationContext, String> {
-    let names = written.subject_alt_names.iter();
-    if !written
+fn validation(settings: &ServerTlsSettings) -> Result<CertificateValidationContext, String> {
+    let names = settings.subject_alt_names.iter();
+    if !settings
         .verify_certificate_spki
         .iter()
         .all(|pin| is_key_pin(pin))
     {
         return Err("tls.verifyCertificateSpki has no hash of a key".to_owned());
     }
-    let mut hashes = written.verify_certificate_hash.iter();
+    let mut hashes = settings.verify_certificate_hash.iter();
     if !hashes.all(|hash| is_certificate_hash(hash)) {
         return Err("tls.verifyCertificateHash has no hash of a certificate".to_owned());
     }
     Ok(CertificateValidationContext {
         match_typed_subject_alt_names: names.flat_map(|name| tls::of_any_kind(name)).collect(),
-        verify_certificate_spki: written.verify_certificate_spki.clone(),
-        verify_certificate_hash: written.verify_certificate_hash.clone(),
+        verify_certificate_spki: settings.verify_certificate_spki.clone(),
+        verify_certificate_hash: settings.verify_certificate_hash.clone(),
         ..CertificateValidationContext::default()
     })
 }

@@ -38,13 +38,13 @@ use crate::rules::destination_rule::time;
 const PREFIX: &str = "%PREFIX()%";
 
 /// `None` where Envoy has no such redirect.
-pub(super) fn redirect(written: &HttpRedirect, port: u16) -> Option<RedirectAction> {
-    let texts = [&written.uri, &written.authority, &written.prefix_rewrite];
+pub(super) fn redirect(redirect: &HttpRedirect, port: u16) -> Option<RedirectAction> {
+    let texts = [&redirect.uri, &redirect.authority, &redirect.prefix_rewrite];
     texts
         .into_iter()
         .all(|text| is_one_line(text))
         .then_some(())?;
-    let code = match written.redirect_code {
+    let code = match redirect.redirect_code {
         0 | 301 => RedirectResponseCode::MovedPermanently,
         302 => RedirectResponseCode::Found,
         303 => RedirectResponseCode::SeeOther,
@@ -52,21 +52,21 @@ pub(super) fn redirect(written: &HttpRedirect, port: u16) -> Option<RedirectActi
         308 => RedirectResponseCode::PermanentRedirect,
         _ => return None,
     };
-    let prefix = written.uri.strip_prefix(PREFIX);
-    let prefix = prefix.unwrap_or(&written.prefix_rewrite);
+    let prefix = redirect.uri.strip_prefix(PREFIX);
+    let prefix = prefix.unwrap_or(&redirect.prefix_rewrite);
     let path = if !prefix.is_empty() {
         Some(PathRewriteSpecifier::PrefixRewrite(prefix.to_owned()))
-    } else if written.uri.is_empty() || written.uri == PREFIX {
+    } else if redirect.uri.is_empty() || redirect.uri == PREFIX {
         None
     } else {
-        Some(PathRewriteSpecifier::PathRedirect(written.uri.clone()))
+        Some(PathRewriteSpecifier::PathRedirect(redirect.uri.clone()))
     };
     Some(RedirectAction {
-        host_redirect: written.authority.clone(),
-        port_redirect: port_redirect(written, port),
+        host_redirect: redirect.authority.clone(),
+        port_redirect: port_redirect(redirect, port),
         response_code: code.into(),
         path_rewrite_specifier: path,
-        scheme_rewrite_specifier: Some(&written.scheme)
+        scheme_rewrite_specifier: Some(&redirect.scheme)
             .filter(|scheme| !scheme.is_empty())
             .map(|scheme| SchemeRewriteSpecifier::SchemeRedirect(scheme.clone())),
         ..RedirectAction::default()
@@ -74,23 +74,23 @@ pub(super) fn redirect(written: &HttpRedirect, port: u16) -> Option<RedirectActi
 }
 
 /// Returns the port that stands in the location; 0: none of its own.
-fn port_redirect(written: &HttpRedirect, port: u16) -> u32 {
+fn port_redirect(redirect: &HttpRedirect, port: u16) -> u32 {
     let from_request = i32::from(RedirectPortSelection::FromRequestPort);
-    let number = match written.redirect_port {
+    let number = match redirect.redirect_port {
         Some(RedirectPort::Port(number)) => number,
         Some(RedirectPort::DerivePort(from)) if from == from_request => port.into(),
         Some(RedirectPort::DerivePort(_)) | None => 0,
     };
-    let is_usual = matches!((&*written.scheme, number), ("http", 80) | ("https", 443));
+    let is_usual = matches!((&*redirect.scheme, number), ("http", 80) | ("https", 443));
     // Without a port Envoy keeps the one that the client wrote behind the host, unless the location has another host.
-    if is_usual && !written.authority.is_empty() {
+    if is_usual && !redirect.authority.is_empty() {
         return 0;
     }
     number
 }
 
-pub(super) fn direct_response(written: &HttpDirectResponse) -> DirectResponseAction {
-    let body = written
+pub(super) fn direct_response(response: &HttpDirectResponse) -> DirectResponseAction {
+    let body = response
         .body
         .as_ref()
         .and_then(|body| body.specifier.as_ref());
@@ -99,7 +99,7 @@ pub(super) fn direct_response(written: &HttpDirectResponse) -> DirectResponseAct
         Specifier::Bytes(bytes) => core::data_source::Specifier::InlineBytes(bytes.clone()),
     });
     DirectResponseAction {
-        status: written.status,
+        status: response.status,
         body: body.map(|specifier| core::DataSource {
             specifier: Some(specifier),
             ..core::DataSource::default()
@@ -123,9 +123,9 @@ pub(super) fn route_action(
         texts.all(|text| is_one_line(text)) && regex.is_none_or(|regex| is_regex(&regex.r#match))
     });
     is_accepted.then_some(())?;
-    let weighted = destinations.iter().filter_map(|(written, to)| {
-        let weight = u32::try_from(written.weight).ok()?;
-        (weight > 0).then(|| cluster_weight(written, to, weight))
+    let weighted = destinations.iter().filter_map(|(destination, to)| {
+        let weight = u32::try_from(destination.weight).ok()?;
+        (weight > 0).then(|| cluster_weight(destination, to, weight))
     });
     let weighted: Vec<_> = weighted.collect();
     let timeout = http.timeout.as_ref().map(time);
@@ -154,7 +154,7 @@ pub(super) fn route_action(
         max_stream_duration: durations,
         timeout: Some(timeout.unwrap_or(never)),
         retry_policy: match &http.retries {
-            Some(written) => retry_policy(written),
+            Some(destination) => retry_policy(destination),
             None => context.retries.cloned(),
         },
         hash_policy: hash_policies(destinations),
@@ -162,10 +162,10 @@ pub(super) fn route_action(
     };
     rewrite(&mut action, http);
     // Of one destination alone: weighted ones have their own.
-    if let ([(written, _)], Some(ClusterSpecifier::Cluster(_))) =
+    if let ([(destination, _)], Some(ClusterSpecifier::Cluster(_))) =
         (destinations, &action.cluster_specifier)
         && action.host_rewrite_specifier.is_none()
-        && let Some(host) = filters::of_destination(written)
+        && let Some(host) = filters::of_destination(destination)
             .as_deref()
             .and_then(filters::host)
     {
@@ -178,17 +178,17 @@ pub(super) fn route_action(
 fn hash_policies(
     destinations: &[(&HttpRouteDestination, TargetCluster)],
 ) -> Vec<envoy_types::pb::envoy::config::route::v3::route_action::HashPolicy> {
-    let mut found = Vec::new();
+    let mut policies = Vec::new();
     for hash in destinations.iter().filter_map(|(_, to)| to.hash.as_ref()) {
-        if !found.contains(hash) {
-            found.push(hash.clone());
+        if !policies.contains(hash) {
+            policies.push(hash.clone());
         }
     }
-    found
+    policies
 }
 
 fn cluster_weight(
-    written: &HttpRouteDestination,
+    destination: &HttpRouteDestination,
     to: &TargetCluster,
     weight: u32,
 ) -> ClusterWeight {
@@ -197,7 +197,7 @@ fn cluster_weight(
         weight: wire::number(weight),
         ..ClusterWeight::default()
     };
-    if let Some(headers) = filters::of_destination(written) {
+    if let Some(headers) = filters::of_destination(destination) {
         let changes = filters::mutations(&headers);
         one.request_headers_to_add = changes.request.add;
         one.request_headers_to_remove = changes.request.remove;
@@ -229,34 +229,34 @@ fn rewrite(action: &mut RouteAction, http: &HttpRoute) {
 }
 
 /// `None`: there are no retries.
-pub(crate) fn retry_policy(written: &HttpRetry) -> Option<RetryPolicy> {
-    let attempts = u32::try_from(written.attempts)
+pub(crate) fn retry_policy(retries: &HttpRetry) -> Option<RetryPolicy> {
+    let attempts = u32::try_from(retries.attempts)
         .ok()
         .filter(|times| *times > 0)?;
     // Envoy refuses the routes for none at all, which the mesh may write.
-    let base = written.backoff.as_ref().map(time);
+    let base = retries.backoff.as_ref().map(time);
     let base = base.filter(|base| base.seconds > 0 || base.nanos > 0);
     let mut policy = RetryPolicy {
         num_retries: wire::number(attempts),
-        per_try_timeout: written.per_try_timeout.as_ref().map(time),
+        per_try_timeout: retries.per_try_timeout.as_ref().map(time),
         retry_back_off: base.map(|base| route_retry::RetryBackOff {
             base_interval: Some(base),
             max_interval: None,
         }),
         ..retries::retries()
     };
-    if !written.retry_on.is_empty() {
-        let (names, codes) = retry_conditions(&written.retry_on);
+    if !retries.retry_on.is_empty() {
+        let (names, codes) = retry_conditions(&retries.retry_on);
         policy.retry_on = names.join(",");
         policy.retriable_status_codes = codes;
     }
     let is_false =
         |flag: Option<&api::google::protobuf::BoolValue>| flag.is_some_and(|flag| !flag.value);
-    if is_false(written.retry_ignore_previous_hosts.as_ref()) {
+    if is_false(retries.retry_ignore_previous_hosts.as_ref()) {
         policy.retry_host_predicate.clear();
         policy.host_selection_retry_max_attempts = 0;
     }
-    if written
+    if retries
         .retry_remote_localities
         .as_ref()
         .is_some_and(|flag| flag.value)
@@ -276,9 +276,9 @@ pub(crate) fn retry_policy(written: &HttpRetry) -> Option<RetryPolicy> {
 }
 
 /// Names as they are, and numbers as codes of responses, which are a condition by a name of its own.
-fn retry_conditions(written: &str) -> (Vec<&str>, Vec<u32>) {
+fn retry_conditions(text: &str) -> (Vec<&str>, Vec<u32>) {
     const BY_CODE: &str = "retriable-status-codes";
-    let parts = written.split(',').map(str::trim);
+    let parts = text.split(',').map(str::trim);
     let (codes, mut names): (Vec<_>, Vec<_>) = parts
         .filter(|part| !part.is_empty())
         .partition(|part| part.parse::<u32>().is_ok());

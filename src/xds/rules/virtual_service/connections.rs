@@ -70,19 +70,19 @@ pub(crate) fn tls_below_wildcard(
     service_port: &ServicePort,
 ) -> Option<Connections> {
     let number = service_port.port.number;
-    let mut found = tls(rules, rule, number)?;
+    let mut routes = tls(rules, rule, number)?;
     let wildcard = service_port.host().to_ascii_lowercase();
     let suffix = wildcard.strip_prefix('*')?;
     let has_own = |name: &str| {
         let mut all = rules.service_ports().by_host(name);
         all.any(|one| one.port.number == number && one.protocol.has_server_name())
     };
-    for target in &mut found.targets {
+    for target in &mut routes.targets {
         let names = &mut target.names;
         names.retain(|name| name.ends_with(suffix) && *name != wildcard && !has_own(name));
     }
-    found.targets.retain(|target| !target.names.is_empty());
-    (!found.targets.is_empty()).then_some(found)
+    routes.targets.retain(|target| !target.names.is_empty());
+    (!routes.targets.is_empty()).then_some(routes)
 }
 
 fn tls(rules: &ProxyRules, rule: &Rule<VirtualService>, number: u16) -> Option<Connections> {
@@ -287,8 +287,8 @@ pub(crate) fn passed_through(
         };
         for one in route.r#match.iter().filter(|one| at.holds_tls(one)) {
             let mut names: Vec<String> = Vec::new();
-            for written in &one.sni_hosts {
-                let name = written.to_ascii_lowercase();
+            for host in &one.sni_hosts {
+                let name = host.to_ascii_lowercase();
                 names.extend(server.hosts.common(&name, rule.namespace(), room)?);
             }
             names.retain(|name| name == "*" || is_server_name(name));
@@ -344,8 +344,8 @@ pub(crate) fn carried(
 }
 
 /// Reads ranges that were checked when the object was read.
-fn networks(written: &[String]) -> Vec<Network> {
-    written
+fn networks(subnets: &[String]) -> Vec<Network> {
+    subnets
         .iter()
         .filter_map(|text| text.parse().ok())
         .collect()
@@ -364,8 +364,8 @@ fn shares(
             continue;
         };
         let host = rules.full_host(&to.host, namespace);
-        let known: Vec<_> = rules.service_ports().by_host(&host).collect();
-        let port = destination_port(to).or_else(|| only(&known));
+        let service_ports: Vec<_> = rules.service_ports().by_host(&host).collect();
+        let port = destination_port(to).or_else(|| only(&service_ports));
         let port = port.unwrap_or(listens);
         let weight = u32::try_from(one.weight).unwrap_or_default();
         all.push((subset_name(port, &to.subset, &host), weight));

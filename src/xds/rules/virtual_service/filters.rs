@@ -113,7 +113,7 @@ pub(super) fn of_destination(to: &HttpRouteDestination) -> Option<Cow<'_, Header
     )
 }
 
-pub(super) fn mutations(written: &Headers) -> RouteHeaderMutations {
+pub(super) fn mutations(headers: &Headers) -> RouteHeaderMutations {
     let of = |operations: Option<&HeaderOperations>| {
         operations.map_or_else(HeaderMutations::default, |operations| HeaderMutations {
             add: options(&operations.set, HeaderAppendAction::OverwriteIfExistsOrAdd)
@@ -133,8 +133,8 @@ pub(super) fn mutations(written: &Headers) -> RouteHeaderMutations {
         })
     };
     RouteHeaderMutations {
-        request: of(written.request.as_ref()),
-        response: of(written.response.as_ref()),
+        request: of(headers.request.as_ref()),
+        response: of(headers.response.as_ref()),
     }
 }
 
@@ -144,10 +144,10 @@ fn is_accepted(name: &str, value: &str) -> bool {
 }
 
 fn options(
-    written: &BTreeMap<String, String>,
+    headers_by_name: &BTreeMap<String, String>,
     how: HeaderAppendAction,
 ) -> impl Iterator<Item = HeaderValueOption> {
-    let headers = written
+    let headers = headers_by_name
         .iter()
         .filter(|(name, value)| is_accepted(name, value));
     headers.map(move |(name, value)| HeaderValueOption {
@@ -167,8 +167,8 @@ fn is_host(name: &str) -> bool {
 }
 
 /// The host that requests are to have.
-pub(super) fn host(written: &Headers) -> Option<String> {
-    let request = written.request.as_ref()?;
+pub(super) fn host(headers: &Headers) -> Option<String> {
+    let request = headers.request.as_ref()?;
     let mut hosts = request
         .set
         .iter()
@@ -177,8 +177,8 @@ pub(super) fn host(written: &Headers) -> Option<String> {
     hosts.next().map(|(_, host)| host.clone())
 }
 
-pub(super) fn headers(route: &mut Route, written: &Headers) {
-    let RouteHeaderMutations { request, response } = mutations(written);
+pub(super) fn headers(route: &mut Route, headers: &Headers) {
+    let RouteHeaderMutations { request, response } = mutations(headers);
     route.request_headers_to_add.extend(request.add);
     // The route's and the destination's together: Envoy refuses the routes for more.
     route.request_headers_to_add.truncate(MAX_HEADERS);
@@ -224,19 +224,19 @@ fn share(percentage: Option<&Percent>, percent: i32) -> Percent {
     percentage.cloned().unwrap_or_else(whole)
 }
 
-fn delay(written: &Delay) -> Option<FaultDelay> {
-    let Some(HttpDelayType::FixedDelay(fixed)) = &written.http_delay_type else {
+fn delay(delay: &Delay) -> Option<FaultDelay> {
+    let Some(HttpDelayType::FixedDelay(fixed)) = &delay.http_delay_type else {
         return None;
     };
-    let share = share(written.percentage.as_ref(), written.percent);
+    let share = share(delay.percentage.as_ref(), delay.percent);
     Some(FaultDelay {
         percentage: Some(millionths(&share)),
         fault_delay_secifier: Some(fault_delay::FaultDelaySecifier::FixedDelay(time(fixed))),
     })
 }
 
-fn abort(written: &Abort) -> Option<FaultAbort> {
-    let error = match written.error_type.as_ref()? {
+fn abort(abort: &Abort) -> Option<FaultAbort> {
+    let error = match abort.error_type.as_ref()? {
         ErrorType::HttpStatus(status) => {
             fault_abort::ErrorType::HttpStatus(u32::try_from(*status).ok()?)
         }
@@ -244,7 +244,7 @@ fn abort(written: &Abort) -> Option<FaultAbort> {
         // Envoy's fault filter knows no such abort.
         ErrorType::Http2Error(_) => return None,
     };
-    let share = share(written.percentage.as_ref(), written.percent);
+    let share = share(abort.percentage.as_ref(), abort.percent);
     Some(FaultAbort {
         percentage: Some(millionths(&share)),
         error_type: Some(error),
@@ -252,7 +252,7 @@ fn abort(written: &Abort) -> Option<FaultAbort> {
     })
 }
 
-fn cors(written: &Written) -> CorsPolicy {
+fn cors(policy: &Written) -> CorsPolicy {
     let exactly = |origin: &String| StringMatcher {
         match_pattern: Some(string_matcher::MatchPattern::Exact(origin.clone())),
         ..StringMatcher::default()
@@ -263,10 +263,10 @@ fn cors(written: &Written) -> CorsPolicy {
         ))),
         ..StringMatcher::default()
     };
-    let origins = if written.allow_origins.is_empty() {
-        written.allow_origin.iter().map(exactly).collect()
+    let origins = if policy.allow_origins.is_empty() {
+        policy.allow_origin.iter().map(exactly).collect()
     } else {
-        let origins = written.allow_origins.iter();
+        let origins = policy.allow_origins.iter();
         let origins = origins.filter(|origin| matching::has_fitting_regex(origin));
         origins
             .map(|origin| matching::text(origin).unwrap_or_else(any))
@@ -274,14 +274,14 @@ fn cors(written: &Written) -> CorsPolicy {
     };
     CorsPolicy {
         allow_origin_string_match: origins,
-        allow_methods: written.allow_methods.join(","),
-        allow_headers: written.allow_headers.join(","),
-        expose_headers: written.expose_headers.join(","),
-        max_age: written
+        allow_methods: policy.allow_methods.join(","),
+        allow_headers: policy.allow_headers.join(","),
+        expose_headers: policy.expose_headers.join(","),
+        max_age: policy
             .max_age
             .as_ref()
             .map_or_else(String::new, |age| age.seconds.to_string()),
-        allow_credentials: written
+        allow_credentials: policy
             .allow_credentials
             .as_ref()
             .and_then(|allow| wire::boolean(allow.value)),
@@ -289,7 +289,7 @@ fn cors(written: &Written) -> CorsPolicy {
             default_value: Some(millionths(&Percent { value: 100.0 })),
             ..RuntimeFractionalPercent::default()
         }),
-        forward_not_matching_preflights: match written.unmatched_preflights() {
+        forward_not_matching_preflights: match policy.unmatched_preflights() {
             cors_policy::UnmatchedPreflights::Unspecified => None,
             cors_policy::UnmatchedPreflights::Forward => wire::boolean(true),
             cors_policy::UnmatchedPreflights::Ignore => wire::boolean(false),

@@ -25,8 +25,8 @@ const MAX_WITHOUT: usize = 4;
 const MAX_PROGRAM_SIZE: usize = 32 << 10;
 
 /// The forms of a match, any of which will do; none: no call meets it, or a conflict says that it is left out.
-pub(super) fn of(written: &HttpMatchRequest, mut whole: RouteMatch) -> Vec<RouteMatch> {
-    if has_too_many_without(&whole) || takes_calls(written) != Some(true) {
+pub(super) fn of(http_match: &HttpMatchRequest, mut whole: RouteMatch) -> Vec<RouteMatch> {
+    if has_too_many_without(&whole) || takes_calls(http_match) != Some(true) {
         return Vec::new();
     }
     let headers = std::mem::take(&mut whole.headers).into_iter();
@@ -49,10 +49,10 @@ pub(super) fn of(written: &HttpMatchRequest, mut whole: RouteMatch) -> Vec<Route
 pub(crate) fn conflicts(rule: &Rule<VirtualService>, context: &RouteContext<'_>) -> Vec<Conflict> {
     let mut causes = BTreeSet::new();
     let matches = rule.spec().http.iter().flat_map(|http| &http.r#match);
-    for written in matches.filter(|written| context.holds(written, rule.namespace())) {
-        if has_too_many_without(&matching::route_match(Some(written))) {
+    for http_match in matches.filter(|http_match| context.holds(http_match, rule.namespace())) {
+        if has_too_many_without(&matching::route_match(Some(http_match))) {
             causes.insert(format!("with more than {MAX_WITHOUT} withoutHeaders"));
-        } else if takes_calls(written).is_none() {
+        } else if takes_calls(http_match).is_none() {
             causes.insert("with a regular expression of methods that cannot be read".to_owned());
         }
     }
@@ -68,19 +68,23 @@ pub(crate) fn conflicts(rule: &Rule<VirtualService>, context: &RouteContext<'_>)
 }
 
 /// Returns true if a match is one of calls, which are all of one method; `None`: a regular expression cannot be read.
-fn takes_calls(written: &HttpMatchRequest) -> Option<bool> {
+fn takes_calls(http_match: &HttpMatchRequest) -> Option<bool> {
     let mut takes = true;
-    for wanted in written.method.iter().chain(written.headers.get(METHOD)) {
+    for wanted in http_match
+        .method
+        .iter()
+        .chain(http_match.headers.get(METHOD))
+    {
         takes &= is_post(wanted)?;
     }
-    if let Some(unwanted) = written.without_headers.get(METHOD) {
+    if let Some(unwanted) = http_match.without_headers.get(METHOD) {
         takes &= !is_post(unwanted)?;
     }
     Some(takes)
 }
 
-fn is_post(written: &StringMatch) -> Option<bool> {
-    Some(match &written.match_type {
+fn is_post(method: &StringMatch) -> Option<bool> {
+    Some(match &method.match_type {
         None => true,
         Some(MatchType::Exact(text)) => text == POST,
         Some(MatchType::Prefix(text)) => POST.starts_with(&**text),

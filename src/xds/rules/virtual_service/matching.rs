@@ -17,30 +17,30 @@ use crate::common::{metadata_value, regex, wire};
 use crate::rules::request_authentication::{FILTER as TOKENS, PAYLOAD};
 
 /// No match is one of everything.
-pub(super) fn route_match(written: Option<&HttpMatchRequest>) -> RouteMatch {
-    let Some(written) = written else {
+pub(super) fn route_match(http_match: Option<&HttpMatchRequest>) -> RouteMatch {
+    let Some(http_match) = http_match else {
         return RouteMatch {
             path_specifier: Some(PathSpecifier::Prefix("/".to_owned())),
             ..RouteMatch::default()
         };
     };
     let pseudo = [
-        (":authority", &written.authority),
-        (":method", &written.method),
-        (":scheme", &written.scheme),
+        (":authority", &http_match.authority),
+        (":method", &http_match.method),
+        (":scheme", &http_match.scheme),
     ];
     let pseudo = pseudo.into_iter();
     let mut headers: Vec<_> = pseudo
         .filter_map(|(name, text)| Some(header(name, text.as_ref()?)))
         .collect();
     let mut claims = Vec::new();
-    for (name, text) in &written.headers {
+    for (name, text) in &http_match.headers {
         match claim(name, text) {
             Some(claim) => claims.push(claim),
             None => headers.push(header(name, text)),
         }
     }
-    for (name, text) in &written.without_headers {
+    for (name, text) in &http_match.without_headers {
         match claim(name, text) {
             Some(claim) => claims.push(MetadataMatcher {
                 invert: true,
@@ -50,13 +50,13 @@ pub(super) fn route_match(written: Option<&HttpMatchRequest>) -> RouteMatch {
         }
     }
     RouteMatch {
-        path_specifier: Some(path(written.uri.as_ref())),
-        case_sensitive: written
+        path_specifier: Some(path(http_match.uri.as_ref())),
+        case_sensitive: http_match
             .ignore_uri_case
             .then(|| wire::boolean(false))
             .flatten(),
         headers,
-        query_parameters: written
+        query_parameters: http_match
             .query_params
             .iter()
             .map(|(name, text)| query(name, text))
@@ -75,8 +75,8 @@ pub(super) fn is_everything(matching: &RouteMatch) -> bool {
         && matching.dynamic_metadata.is_empty()
 }
 
-fn path(written: Option<&StringMatch>) -> PathSpecifier {
-    match written.and_then(|text| text.match_type.as_ref()) {
+fn path(uri: Option<&StringMatch>) -> PathSpecifier {
+    match uri.and_then(|text| text.match_type.as_ref()) {
         Some(MatchType::Exact(path)) => PathSpecifier::Path(path.clone()),
         Some(MatchType::Prefix(prefix)) => PathSpecifier::Prefix(prefix.clone()),
         Some(MatchType::Regex(regex)) => PathSpecifier::SafeRegex(regex::matcher(regex)),
@@ -85,17 +85,17 @@ fn path(written: Option<&StringMatch>) -> PathSpecifier {
 }
 
 /// Returns true if Envoy accepts all regular expressions of a match.
-pub(super) fn is_accepted(written: &HttpMatchRequest) -> bool {
+pub(super) fn is_accepted(http_match: &HttpMatchRequest) -> bool {
     let single = [
-        &written.uri,
-        &written.scheme,
-        &written.method,
-        &written.authority,
+        &http_match.uri,
+        &http_match.scheme,
+        &http_match.method,
+        &http_match.authority,
     ];
     let maps = [
-        &written.headers,
-        &written.without_headers,
-        &written.query_params,
+        &http_match.headers,
+        &http_match.without_headers,
+        &http_match.query_params,
     ];
     let maps = maps.into_iter().flat_map(BTreeMap::values);
     let mut all = single.into_iter().flatten().chain(maps);
@@ -110,8 +110,8 @@ pub(super) fn has_fitting_regex(text: &StringMatch) -> bool {
 }
 
 /// `None`: any text will do.
-pub(super) fn text(written: &StringMatch) -> Option<StringMatcher> {
-    let pattern = match written.match_type.as_ref()? {
+pub(super) fn text(string_match: &StringMatch) -> Option<StringMatcher> {
+    let pattern = match string_match.match_type.as_ref()? {
         MatchType::Exact(text) => string_matcher::MatchPattern::Exact(text.clone()),
         // Envoy takes no empty one, and it means the same.
         MatchType::Prefix(text) if text.is_empty() => return None,
@@ -126,10 +126,10 @@ pub(super) fn text(written: &StringMatch) -> Option<StringMatcher> {
     })
 }
 
-fn header(name: &str, written: &StringMatch) -> HeaderMatcher {
+fn header(name: &str, string_match: &StringMatch) -> HeaderMatcher {
     HeaderMatcher {
         name: name.to_owned(),
-        header_match_specifier: Some(match text(written) {
+        header_match_specifier: Some(match text(string_match) {
             Some(text) => HeaderMatchSpecifier::StringMatch(text),
             None => HeaderMatchSpecifier::PresentMatch(true),
         }),
@@ -138,8 +138,8 @@ fn header(name: &str, written: &StringMatch) -> HeaderMatcher {
 }
 
 /// A request without the header matches, too.
-fn without(name: &str, written: &StringMatch) -> HeaderMatcher {
-    let matcher = header(name, written);
+fn without(name: &str, string_match: &StringMatch) -> HeaderMatcher {
+    let matcher = header(name, string_match);
     let presence = matches!(
         matcher.header_match_specifier,
         Some(HeaderMatchSpecifier::PresentMatch(_))
@@ -152,17 +152,17 @@ fn without(name: &str, written: &StringMatch) -> HeaderMatcher {
 }
 
 /// Returns true if a match asks for claims of tokens.
-pub(super) fn has_claims(written: &HttpMatchRequest) -> bool {
-    let maps = [&written.headers, &written.without_headers];
+pub(super) fn has_claims(http_match: &HttpMatchRequest) -> bool {
+    let maps = [&http_match.headers, &http_match.without_headers];
     let mut names = maps.into_iter().flat_map(BTreeMap::keys);
     names.any(|name| claim_path(name).is_some())
 }
 
 /// A claim of the token that the router has verified: a text, or a list that has it. `None`: it is a header.
-fn claim(name: &str, written: &StringMatch) -> Option<MetadataMatcher> {
+fn claim(name: &str, string_match: &StringMatch) -> Option<MetadataMatcher> {
     let claims = claim_path(name)?;
     let path: Vec<&str> = [PAYLOAD].into_iter().chain(claims).collect();
-    let pattern = match text(written) {
+    let pattern = match text(string_match) {
         Some(matcher) => {
             let alone = metadata_value::text(matcher);
             let listed = metadata_value::list_with(alone.clone());
@@ -182,10 +182,10 @@ fn claim(name: &str, written: &StringMatch) -> Option<MetadataMatcher> {
     })
 }
 
-fn query(name: &str, written: &StringMatch) -> QueryParameterMatcher {
+fn query(name: &str, string_match: &StringMatch) -> QueryParameterMatcher {
     QueryParameterMatcher {
         name: name.to_owned(),
-        query_parameter_match_specifier: Some(match text(written) {
+        query_parameter_match_specifier: Some(match text(string_match) {
             Some(text) => QueryParameterMatchSpecifier::StringMatch(text),
             None => QueryParameterMatchSpecifier::PresentMatch(true),
         }),

@@ -4,8 +4,8 @@ use api::istio::networking::v1alpha3::Percent;
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent};
 
 /// Percent, of which four places behind the point count.
-pub(super) fn millionths(written: &Percent) -> FractionalPercent {
-    let parts = (written.value.clamp(0.0, 100.0) * 10_000.0).round();
+pub(super) fn millionths(percent: &Percent) -> FractionalPercent {
+    let parts = (percent.value.clamp(0.0, 100.0) * 10_000.0).round();
     FractionalPercent {
         #[allow(
             clippy::cast_possible_truncation,

@@ -173,7 +173,7 @@ fn union<V: Clone + PartialEq>(
 ) -> Option<BTreeMap<String, V>> {
     let mut all = root.clone();
     for (name, value) in leaf {
-        if root.get(name).is_some_and(|known| known != value) {
+        if root.get(name).is_some_and(|other| other != value) {
             return None;
         }
         all.insert(name.clone(), value.clone());

@@ -31,9 +31,9 @@ impl Builder<'_> {
         let rule = rules.connection_rule(service_port.host())?;
         let matches = count_matches(rule);
         let find = || connections(rules, service_port);
-        let found = self.within_room((&rule.from, matches), service_port, find);
+        let routes = self.within_room((&rule.from, matches), service_port, find);
         let has_room = self.room.of(&rule.from).is_some();
-        if found.is_none() && has_room && lacks_server_names(rules, service_port) {
+        if routes.is_none() && has_room && lacks_server_names(rules, service_port) {
             let message = format!(
                 "tcp of {} does not apply to {}: tls routes match connections of TLS and HTTPS",
                 rule.from,
@@ -42,7 +42,7 @@ impl Builder<'_> {
             let conflict = Conflict::new(REJECTED_CONFIG, &*service_port.name, message);
             self.lost.add(0, conflict.because_of(&rule.from));
         }
-        found
+        routes
     }
 
     /// Connections of TLS to hosts that the wildcard of a service means, as the rules for these hosts send them.
@@ -70,13 +70,13 @@ impl Builder<'_> {
         service_port: &ServicePort,
         find: impl FnOnce() -> Option<Connections>,
     ) -> Option<Connections> {
-        let left = self.room.of(rule)?;
+        let room = self.room.of(rule)?;
         let looked = matches.saturating_mul(8);
-        let found = find();
-        let more = found.as_ref().map_or(0, weight).saturating_add(looked);
-        if more <= left {
+        let routes = find();
+        let more = routes.as_ref().map_or(0, weight).saturating_add(looked);
+        if more <= room {
             self.room.spend(rule, more);
-            return found;
+            return routes;
         }
         // It is not tried at the next port.
         self.room.give_up(rule);

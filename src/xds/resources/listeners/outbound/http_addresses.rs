@@ -130,7 +130,7 @@ impl Builder<'_> {
         let all = self.http_addresses_at(port);
         let shared = self.shared.entry(port).or_default();
         let unreserved = shared.unreserved.get_or_insert_with(|| (*all).clone());
-        let mut found = Vec::new();
+        let mut addresses = Vec::new();
         // What a service before has whole it keeps, and its addresses were looked at: of different ranges around one address there
         // are as many as it has bits.
         let matched = &shared.matched;
@@ -139,12 +139,12 @@ impl Builder<'_> {
             let within = unreserved.range(range.first()..);
             let within = within.take_while(|(address, _)| step(|| range.contains(**address)));
             let before = within.filter(|(_, owners)| owners.before(service_port).is_some());
-            found.extend(before.map(|(address, _)| *address));
+            addresses.extend(before.map(|(address, _)| *address));
         }
-        for address in &found {
+        for address in &addresses {
             unreserved.remove(address);
         }
-        found
+        addresses
     }
 
     /// Leaves those addresses the requests that a listener of ranges would take.
@@ -172,14 +172,14 @@ impl Builder<'_> {
         service_port: &ServicePort,
         rule: &mut Connections,
     ) -> Vec<Network> {
-        let mut left = Vec::new();
+        let mut ranges = Vec::new();
         let mut lost = 0_usize;
         rule.targets.retain_mut(|target| {
             let before = target.ranges.len();
             target
                 .ranges
                 .retain(|range| !self.is_http_address(service_port, range));
-            left.extend(target.ranges.iter().copied());
+            ranges.extend(target.ranges.iter().copied());
             lost += before - target.ranges.len();
             // A target without ranges means every address: one that loses its last must go.
             before == 0 || !target.ranges.is_empty()
@@ -193,7 +193,7 @@ impl Builder<'_> {
             let conflict = Conflict::new(TCP_OVER_HTTP, &*service_port.name, message);
             self.lost.add(0, conflict.because_of(&rule.from));
         }
-        left
+        ranges
     }
 
     /// Returns true if a range is one address that another service holds.

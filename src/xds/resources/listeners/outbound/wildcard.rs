@@ -149,11 +149,11 @@ impl Builder<'_> {
             ..
         } = self.wildcard;
         let name = name(address, port);
-        let taken = match bound {
+        let is_taken = match bound {
             true => is_own(port, self.mesh) || port == self.mesh.http_port,
             false => is_envoys(port, self.mesh),
         };
-        if taken || self.out.listeners.contains_key(&name) {
+        if is_taken || self.out.listeners.contains_key(&name) {
             let message = format!("{name} is left out: the proxy listens there");
             self.report_at_sidecar(Conflict::new(INVALID_LISTENER, name, message));
             return;
