@@ -89,26 +89,26 @@ impl ChangeReader {
 /// One that was given and does not exist, in one line.
 pub(crate) fn chosen(
     flag: &'static str,
-    given: Option<&Path>,
+    path_of_flag: Option<&Path>,
     default: &str,
 ) -> Result<Option<FlaggedFile>, String> {
-    let named = |path: &Path| FlaggedFile {
+    let flagged_file = |path: &Path| FlaggedFile {
         flag,
         path: path.to_owned(),
     };
-    match given {
+    match path_of_flag {
         Some(path) => {
-            let named = named(path);
+            let flagged_file = flagged_file(path);
             match file::is_there_first(path) {
-                Ok(()) => Ok(Some(named)),
-                Err(cause) => Err(named.line(&cause.to_string())),
+                Ok(()) => Ok(Some(flagged_file)),
+                Err(cause) => Err(flagged_file.line(&cause.to_string())),
             }
         }
         None => {
             let default = Path::new(default);
             Ok(file::is_there_first(default)
                 .is_ok()
-                .then(|| named(default)))
+                .then(|| flagged_file(default)))
         }
     }
 }

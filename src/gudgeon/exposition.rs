@@ -210,9 +210,9 @@ impl MergedFamily {
                 self.samples.push(line.to_owned());
             }
             Entry::Occupied(place) => {
-                let kept = self.samples.get_mut(*place.get());
-                if let Some(kept) = kept.filter(|kept| is_worse(name, line, kept)) {
-                    line.clone_into(kept);
+                let sample = self.samples.get_mut(*place.get());
+                if let Some(sample) = sample.filter(|sample| is_worse(name, line, sample)) {
+                    line.clone_into(sample);
                 }
             }
         }
@@ -221,14 +221,14 @@ impl MergedFamily {
 
 /// Returns true if a sample about a file says more of what is wrong than another role's about the same file: a file is valid where all
 /// roles use it.
-fn is_worse(name: &str, line: &str, kept: &str) -> bool {
+fn is_worse(name: &str, line: &str, sample: &str) -> bool {
     let value = |line: &str| {
         let value = line.rsplit_once(' ').map(|(_, value)| value);
         value.and_then(|value| value.parse::<f64>().ok())
     };
-    match (value(line), value(kept)) {
-        (Some(value), Some(kept)) if name.starts_with("gudgeon_config_valid") => value < kept,
-        (Some(value), Some(kept)) if name.starts_with("gudgeon_config_reloads") => value > kept,
+    match (value(line), value(sample)) {
+        (Some(value), Some(sample)) if name.starts_with("gudgeon_config_valid") => value < sample,
+        (Some(value), Some(sample)) if name.starts_with("gudgeon_config_reloads") => value > sample,
         _ => false,
     }
 }

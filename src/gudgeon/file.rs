@@ -140,7 +140,7 @@ pub(crate) fn replace_by(
         .to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let new = path.with_file_name(name);
-    let written = (|| {
+    let result = (|| {
         let mut file = create_new(&new)?;
         let mut buffered = io::BufWriter::new(&mut file);
         write(&mut buffered)?;
@@ -153,11 +153,11 @@ pub(crate) fn replace_by(
         file.sync_all()?;
         std::fs::rename(&new, path)
     })();
-    if written.is_err() {
+    if result.is_err() {
         // The temporary file may never have been created.
         let _gone = std::fs::remove_file(&new);
     }
-    written
+    result
 }
 
 /// Creates a temporary file. The name may belong to a former process that was killed as it wrote, since the first process of a

@@ -180,7 +180,7 @@ impl Reopening {
 
 /// `info`, or Istio's `default:info,model:debug`: of the scopes only `default` and `all` count.
 fn level(text: &str) -> Result<LevelFilter, String> {
-    let mut found = LevelFilter::INFO;
+    let mut filter = LevelFilter::INFO;
     for part in text.split(',').map(str::trim) {
         let (scope, name) = part.split_once(':').unwrap_or(("default", part));
         let level = match name {
@@ -196,10 +196,10 @@ fn level(text: &str) -> Result<LevelFilter, String> {
             }
         };
         if matches!(scope, "default" | "all") {
-            found = level;
+            filter = level;
         }
     }
-    Ok(found)
+    Ok(filter)
 }
 
 impl Subscriber for Log {

@@ -51,11 +51,11 @@ pub(crate) fn named(
     is_excluded: &dyn Fn(&Path) -> bool,
 ) -> Result<Vec<Result<FoundFile, UnreadFile>>, String> {
     let mut all = Vec::new();
-    let mut known = HashSet::new();
+    let mut places = HashSet::new();
     for argument in arguments {
         let path = Path::new(argument);
         if argument == "-" || !path.is_dir() {
-            if known.insert(place(path)) {
+            if places.insert(place(path)) {
                 all.push(Ok(FoundFile {
                     path: path.to_path_buf(),
                     below: false,
@@ -82,7 +82,9 @@ pub(crate) fn named(
         for (path, unread) in walk.found {
             match unread {
                 Some(unread) => all.push(Err(unread)),
-                None if known.insert(place(&path)) => all.push(Ok(FoundFile { path, below: true })),
+                None if places.insert(place(&path)) => {
+                    all.push(Ok(FoundFile { path, below: true }));
+                }
                 None => {}
             }
         }
@@ -281,9 +283,9 @@ fn has_bare_action(line: &str) -> bool {
 
 /// Returns true if an error is about text that a template fills in.
 fn is_filled_in_later(part: &Part<'_>, findings: &[Finding]) -> bool {
-    let mut errors = findings.iter().filter(|found| found.is_error());
-    errors.any(|found| {
-        part.text(&found.path)
+    let mut errors = findings.iter().filter(|finding| finding.is_error());
+    errors.any(|finding| {
+        part.text(&finding.path)
             .is_some_and(|text| text.contains(ACTION))
     })
 }
@@ -304,10 +306,10 @@ pub(crate) fn put_namespace(value: &mut Value, namespace: &str) {
         .entry("metadata")
         .or_insert_with(|| Value::Object(Map::new()));
     if let Some(metadata) = metadata.as_object_mut() {
-        let given = metadata
+        let has_namespace = metadata
             .get("namespace")
-            .is_some_and(|given| !given.is_null() && given != "");
-        if !given {
+            .is_some_and(|has_namespace| !has_namespace.is_null() && has_namespace != "");
+        if !has_namespace {
             metadata.insert("namespace".to_owned(), Value::from(namespace));
         }
     }

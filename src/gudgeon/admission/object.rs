@@ -119,8 +119,8 @@ pub(super) fn compact_len(text: &str) -> usize {
 /// Skips a string after its opening quote, and returns the rest; empty for an unterminated string.
 fn behind_text(mut text: &[u8]) -> &[u8] {
     while let Some(at) = memchr2(b'"', b'\\', text) {
-        let (found, after) = text.split_at(at).1.split_first().unwrap_or((&b'"', &[]));
-        if *found == b'"' {
+        let (byte, after) = text.split_at(at).1.split_first().unwrap_or((&b'"', &[]));
+        if *byte == b'"' {
             return after;
         }
         // The byte behind a backslash may be a quotation mark, and ends nothing.
@@ -187,15 +187,15 @@ impl<'de> Visitor<'de> for Field {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = None;
+        let mut field_value = None;
         while let Some(key) = map.next_key::<String>()? {
             if key == self.0 {
-                found = Some(map.next_value()?);
+                field_value = Some(map.next_value()?);
             } else {
                 _ = map.next_value::<IgnoredAny>()?;
             }
         }
-        Ok(found)
+        Ok(field_value)
     }
 }
 
@@ -247,10 +247,10 @@ impl<'de> Visitor<'de> for Once {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        let mut known: HashSet<String> = HashSet::new();
+        let mut keys: HashSet<String> = HashSet::new();
         while let Some(key) = entries.next_key::<String>()? {
             entries.next_value_seed(Self)?;
-            if let Some(key) = known.replace(key) {
+            if let Some(key) = keys.replace(key) {
                 let key = api::config::quoted(&key);
                 return Err(serde::de::Error::custom(format_args!(
                     "the key {key} is written twice"

@@ -54,13 +54,13 @@ impl Roles {
     /// The role that answers a path, and the path as that role knows it: `/debug/galley/configz` is galley's `/debug/configz`.
     fn role(&self, path: &str) -> (&Arc<dyn Inspect>, Option<String>) {
         let [first, ..] = &self.roles;
-        let named = |name: &str| self.roles.iter().find(|role| role.name() == name);
+        let role_named = |name: &str| self.roles.iter().find(|role| role.name() == name);
         if let Some((_, name)) = OF_ROLES.iter().find(|(of, _)| *of == path) {
-            return (named(name).unwrap_or(first), None);
+            return (role_named(name).unwrap_or(first), None);
         }
         let below = path.strip_prefix("/debug/").unwrap_or_default();
         let (name, rest) = below.split_once('/').unwrap_or((below, ""));
-        match named(name) {
+        match role_named(name) {
             Some(role) if rest.is_empty() => (role, Some("/debug".to_owned())),
             Some(role) => (role, Some(format!("/debug/{rest}"))),
             None => (first, None),

@@ -53,11 +53,11 @@ const ANALYZERS: [Analyzer; 30] = [
 ];
 
 /// Runs all analyzers.
-pub(super) fn run(all: &Inventory, found: &mut Vec<Message>) {
+pub(super) fn run(all: &Inventory, messages: &mut Vec<Message>) {
     for analyzer in ANALYZERS {
         match analyzer {
-            All(find) => find(all, found),
-            Each(kind, find) => all.of(kind).for_each(|item| find(all, item, found)),
+            All(find) => find(all, messages),
+            Each(kind, find) => all.of(kind).for_each(|item| find(all, item, messages)),
         }
     }
 }

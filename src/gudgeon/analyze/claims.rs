@@ -15,12 +15,12 @@ use super::workload_index::WorkloadSet;
 
 const CLAIMS: &str = "@request.auth.claims";
 
-pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
-    find_without_tokens(all, found);
-    find_by_claim_headers(all, found);
+pub(super) fn find(all: &Inventory, messages: &mut Vec<Message>) {
+    find_without_tokens(all, messages);
+    find_by_claim_headers(all, messages);
 }
 
-fn find_without_tokens(all: &Inventory, found: &mut Vec<Message>) {
+fn find_without_tokens(all: &Inventory, messages: &mut Vec<Message>) {
     let by_claims = all.of("VirtualService");
     let by_claims = by_claims.filter_map(|item| Some((item, first_claim(item)?)));
     let mut by_claims = by_claims.peekable();
@@ -34,15 +34,15 @@ fn find_without_tokens(all: &Inventory, found: &mut Vec<Message>) {
         let names: BTreeSet<String> = names.filter(|name| name != "mesh").collect();
         let blind = names.into_iter().find(|name| {
             named_gateway(all, item, name).is_some_and(|gateway| {
-                let known = verifies.entry(gateway.number);
-                !*known.or_insert_with(|| verifies_tokens(all, gateway, &with_tokens))
+                let entry = verifies.entry(gateway.number);
+                !*entry.or_insert_with(|| verifies_tokens(all, gateway, &with_tokens))
             })
         });
         if let Some(name) = blind {
             let text = format!(
                 "no request meets this: no RequestAuthentication holds for the workloads of the gateway {name:?}"
             );
-            push(found, &codes::CLAIMS_WITHOUT_TOKENS, item, path, text);
+            push(messages, &codes::CLAIMS_WITHOUT_TOKENS, item, path, text);
         }
     }
 }
@@ -61,33 +61,40 @@ fn claim_headers(all: &Inventory) -> BTreeMap<String, Vec<ClaimHeader<'_>>> {
     let mut policies_by_header: BTreeMap<(String, String), Vec<&Item>> = BTreeMap::new();
     let mut add = |header: Option<&Json>, claim: &str, policy| {
         if let Some(header) = header.and_then(Json::as_str) {
-            let made = (header.to_ascii_lowercase(), format!("{CLAIMS}.{claim}"));
-            policies_by_header.entry(made).or_default().push(policy);
+            let claim_header = (header.to_ascii_lowercase(), format!("{CLAIMS}.{claim}"));
+            policies_by_header
+                .entry(claim_header)
+                .or_default()
+                .push(policy);
         }
     };
     for policy in all.of("RequestAuthentication") {
         for (_, rule) in list(&policy.body, "/jwtRules") {
             add(rule.get("outputPayloadToHeader"), "NAME", policy);
-            for (_, made) in list(rule, "/outputClaimToHeaders") {
-                add(made.get("header"), text(made, "/claim"), policy);
+            for (_, claim_header) in list(rule, "/outputClaimToHeaders") {
+                add(
+                    claim_header.get("header"),
+                    text(claim_header, "/claim"),
+                    policy,
+                );
             }
         }
     }
-    let mut made: BTreeMap<String, Vec<ClaimHeader<'_>>> = BTreeMap::new();
+    let mut claim_header: BTreeMap<String, Vec<ClaimHeader<'_>>> = BTreeMap::new();
     for ((header, instead), policies) in policies_by_header {
         let namespaces = policies.iter().map(|policy| policy.namespace.as_str());
-        made.entry(header).or_default().push(ClaimHeader {
+        claim_header.entry(header).or_default().push(ClaimHeader {
             instead,
             namespaces: namespaces.collect(),
             workloads: workloads_of(all, policies.into_iter()),
         });
     }
-    made
+    claim_header
 }
 
-fn find_by_claim_headers(all: &Inventory, found: &mut Vec<Message>) {
-    let made = claim_headers(all);
-    if made.is_empty() {
+fn find_by_claim_headers(all: &Inventory, messages: &mut Vec<Message>) {
+    let headers = claim_headers(all);
+    if headers.is_empty() {
         return;
     }
     for item in all.of("VirtualService") {
@@ -95,7 +102,7 @@ fn find_by_claim_headers(all: &Inventory, found: &mut Vec<Message>) {
         let gateways: Vec<&Item> = names
             .filter_map(|name| named_gateway(all, item, &name))
             .collect();
-        let mut by_claim_header = by_claim_header(item, &made).into_iter();
+        let mut by_claim_header = by_claim_header(item, &headers).into_iter();
         let reported = by_claim_header.find(|(_, _, header)| {
             let mut gateways = gateways.iter();
             gateways.any(|gateway| is_set_at(all, gateway, header))
@@ -106,7 +113,7 @@ fn find_by_claim_headers(all: &Inventory, found: &mut Vec<Message>) {
                  verified tokens alone; match {:?}",
                 header.instead
             );
-            push(found, &codes::ROUTES_BY_MADE_HEADERS, item, path, text);
+            push(messages, &codes::ROUTES_BY_MADE_HEADERS, item, path, text);
         }
     }
 }
@@ -116,34 +123,34 @@ fn by_claim_header<'a, 'b>(
     item: &'a Item,
     made: &'b BTreeMap<String, Vec<ClaimHeader<'b>>>,
 ) -> Vec<(String, &'a str, &'b ClaimHeader<'b>)> {
-    let (mut found, mut names_found) = (Vec::new(), BTreeSet::new());
+    let (mut matches, mut names_found) = (Vec::new(), BTreeSet::new());
     for (route, http) in list(&item.body, "/http") {
         for (at, one) in list(http, "/match") {
             for field in ["headers", "withoutHeaders"] {
                 let headers = one.get(field).and_then(Json::as_object);
                 for name in headers.into_iter().flat_map(|headers| headers.keys()) {
-                    let Some((known, all)) = made.get_key_value(&name.to_ascii_lowercase()) else {
+                    let Some((header, all)) = made.get_key_value(&name.to_ascii_lowercase()) else {
                         continue;
                     };
-                    if names_found.insert(known) {
+                    if names_found.insert(header) {
                         let path = format!("spec.http[{route}].match[{at}].{field}[{name}]");
-                        found.extend(all.iter().map(|one| (path.clone(), name.as_str(), one)));
+                        matches.extend(all.iter().map(|one| (path.clone(), name.as_str(), one)));
                     }
                 }
             }
         }
     }
-    found
+    matches
 }
 
 /// Returns true if the workloads of a gateway make this header. Of workloads that are not among the objects those of its namespace
 /// may, and those of the root namespace.
-fn is_set_at(all: &Inventory, gateway: &Item, made: &ClaimHeader<'_>) -> bool {
+fn is_set_at(all: &Inventory, gateway: &Item, header: &ClaimHeader<'_>) -> bool {
     match workloads_of_gateway(all, gateway) {
-        Some(workloads) => workloads.meets(&made.workloads),
+        Some(workloads) => workloads.meets(&header.workloads),
         None => [gateway.namespace.as_str(), &all.root]
             .iter()
-            .any(|namespace| made.namespaces.contains(namespace)),
+            .any(|namespace| header.namespaces.contains(namespace)),
     }
 }
 

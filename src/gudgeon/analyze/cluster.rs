@@ -91,24 +91,24 @@ type ObjectName = (String, String, String, String);
 
 /// Returns the access to the cluster; `None` if no access is configured and the flags do not require one.
 pub(super) fn access(flags: &AnalyzeFlags) -> Option<Access> {
-    let named = || Access::Kubeconfig {
+    let kubeconfig = || Access::Kubeconfig {
         file: flags.kubeconfig.clone(),
         context: flags.context.clone(),
     };
     let is_named = flags.kubeconfig.is_some() || flags.context.is_some();
     match flags.use_kube {
         Some(false) => None,
-        _ if is_named => Some(named()),
+        _ if is_named => Some(kubeconfig()),
         _ if Access::in_cluster() => Some(Access::InCluster),
-        Some(true) => Some(named()),
-        None => has_kubeconfig().then(named),
+        Some(true) => Some(kubeconfig()),
+        None => has_kubeconfig().then(kubeconfig),
     }
 }
 
 fn has_kubeconfig() -> bool {
     let variable = std::env::var_os("KUBECONFIG");
-    if let Some(named) = variable.filter(|named| !named.is_empty()) {
-        return std::env::split_paths(&named).any(|path| path.exists());
+    if let Some(paths) = variable.filter(|paths| !paths.is_empty()) {
+        return std::env::split_paths(&paths).any(|path| path.exists());
     }
     let home = std::env::var_os("HOME").map(PathBuf::from);
     home.is_some_and(|home| home.join(".kube/config").exists())
@@ -119,10 +119,10 @@ pub(super) fn without_access(use_kube: Option<bool>, variable: Option<&OsStr>) -
     if use_kube == Some(false) {
         return "--use-kube=false leaves out the cluster".to_owned();
     }
-    let named = variable.filter(|named| !named.is_empty());
-    named.map_or_else(
+    let paths = variable.filter(|paths| !paths.is_empty());
+    paths.map_or_else(
         || "there is no kubeconfig".to_owned(),
-        |named| format!("KUBECONFIG names no file that exists: {}", named.display()),
+        |paths| format!("KUBECONFIG names no file that exists: {}", paths.display()),
     )
 }
 
@@ -140,8 +140,8 @@ pub(super) fn read(
         .enable_time()
         .build()
         .map_err(|cause| Failure::system(format!("cannot start the runtime: {cause}")))?;
-    let known = names(files, flags.namespace.as_deref());
-    let asked = runtime.block_on(fetch(access, flags, &known));
+    let names_in_files = names(files, flags.namespace.as_deref());
+    let asked = runtime.block_on(fetch(access, flags, &names_in_files));
     runtime.shutdown_background();
     asked
 }
@@ -149,7 +149,7 @@ pub(super) fn read(
 async fn fetch(
     access: &Access,
     flags: &AnalyzeFlags,
-    known: &BTreeSet<ObjectName>,
+    names_in_files: &BTreeSet<ObjectName>,
 ) -> Result<InCluster, Failure> {
     let without = "--use-kube=false looks at files alone";
     let cluster = Cluster::open(access)
@@ -181,7 +181,8 @@ async fn fetch(
             version,
             name: plural,
         };
-        read.kind(&cluster, resource, kind, part, known).await;
+        read.kind(&cluster, resource, kind, part, names_in_files)
+            .await;
     }
     for kind in KINDS {
         for version in kind.versions {
@@ -191,7 +192,13 @@ async fn fetch(
                 name: kind.plural,
             };
             if read
-                .kind(&cluster, resource, kind.kind, ListedPart::Whole, known)
+                .kind(
+                    &cluster,
+                    resource,
+                    kind.kind,
+                    ListedPart::Whole,
+                    names_in_files,
+                )
                 .await
             {
                 // The server converts between versions, so the first one that it has is enough.
@@ -210,7 +217,7 @@ impl InCluster {
         resource: Resource,
         kind: &str,
         part: ListedPart,
-        known: &BTreeSet<ObjectName>,
+        names_in_files: &BTreeSet<ObjectName>,
     ) -> bool {
         let max = MAX_OBJECTS.saturating_sub(self.files.len());
         let maker = OWNERS.iter().find(|(made, _)| *made == kind);
@@ -239,7 +246,7 @@ impl InCluster {
                 fields.insert("apiVersion".to_owned(), json!(version));
                 fields.insert("kind".to_owned(), json!(kind));
             }
-            if !known.contains(&name(&object)) {
+            if !names_in_files.contains(&name(&object)) {
                 self.files.push(file(&object));
             }
         }

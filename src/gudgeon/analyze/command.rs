@@ -169,7 +169,7 @@ fn located(
     mut messages: BTreeMap<usize, Vec<Message>>,
     namespace: Option<&str>,
 ) -> Vec<Located> {
-    let mut found = Vec::new();
+    let mut located = Vec::new();
     let mut number = 0;
     for file in all {
         let mut of_file = Vec::new();
@@ -216,7 +216,7 @@ fn located(
             }
         }
         of_file.sort_by_key(|one| one.line);
-        found.extend(of_file);
+        located.extend(of_file);
     }
-    found
+    located
 }

@@ -28,7 +28,7 @@ const OF_REQUESTS: [&str; 11] = [
 /// The ports of a host by number: true if requests are told apart there.
 type NumberedPorts = BTreeMap<u64, bool>;
 
-pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
+pub(super) fn find(all: &Inventory, messages: &mut Vec<Message>) {
     let carries_http = |one: Protocol| one.is_http() || one.is_auto();
     // A Sidecar may say that connections are requests.
     let declares_requests = sidecars::declared_protocols(all, &["/egress", "/ingress"])
@@ -48,7 +48,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
         // Of a host that no service has another finding tells.
         if !ports.is_empty() {
             let may_be_requests = declares_requests || reached.contains(&host);
-            policies(item, &ports, may_be_requests, found);
+            policies(item, &ports, may_be_requests, messages);
         }
     }
 }
@@ -70,7 +70,12 @@ fn reached_by_requests(all: &Inventory) -> BTreeSet<String> {
     reached
 }
 
-fn policies(item: &Item, ports: &NumberedPorts, may_be_requests: bool, found: &mut Vec<Message>) {
+fn policies(
+    item: &Item,
+    ports: &NumberedPorts,
+    may_be_requests: bool,
+    messages: &mut Vec<Message>,
+) {
     let own = item.body.get("trafficPolicy");
     let own = own.map(|policy| ("spec.trafficPolicy".to_owned(), policy));
     let of_subsets = list(&item.body, "/subsets").filter_map(|(at, subset)| {
@@ -88,7 +93,7 @@ fn policies(item: &Item, ports: &NumberedPorts, may_be_requests: bool, found: &m
                 true => "a port",
                 false => "another port",
             };
-            of_requests(item, &path, policy, port, found);
+            of_requests(item, &path, policy, port, messages);
         }
         for (at, settings) in list(policy, "/portLevelSettings") {
             let path = format!("{path}.portLevelSettings[{at}]");
@@ -97,11 +102,11 @@ fn policies(item: &Item, ports: &NumberedPorts, may_be_requests: bool, found: &m
                 None => {
                     let why =
                         format!("has no effect: no service with its host has a port {number}");
-                    push(found, &codes::IDLE_POLICIES, item, path, why);
+                    push(messages, &codes::IDLE_POLICIES, item, path, why);
                 }
                 Some(false) if !may_be_requests => {
                     let port = format!("a port {number}");
-                    of_requests(item, &path, settings, &port, found);
+                    of_requests(item, &path, settings, &port, messages);
                 }
                 Some(_) => {}
             }
@@ -109,11 +114,11 @@ fn policies(item: &Item, ports: &NumberedPorts, may_be_requests: bool, found: &m
     }
 }
 
-fn of_requests(item: &Item, path: &str, settings: &Json, port: &str, found: &mut Vec<Message>) {
+fn of_requests(item: &Item, path: &str, settings: &Json, port: &str, messages: &mut Vec<Message>) {
     let is_set = |field: &&&str| {
         let place = format!("/{}", field.replace('.', "/"));
-        let written = settings.pointer(&place);
-        written.is_some_and(|written| match written {
+        let value = settings.pointer(&place);
+        value.is_some_and(|value| match value {
             Json::Null | Json::Bool(false) => false,
             Json::Number(number) => number.as_i64() != Some(0),
             Json::String(text) => text != "DEFAULT",
@@ -123,7 +128,7 @@ fn of_requests(item: &Item, path: &str, settings: &Json, port: &str, found: &mut
     for field in OF_REQUESTS.iter().filter(is_set) {
         let why = format!("has no effect: no service with its host has {port} of HTTP");
         push(
-            found,
+            messages,
             &codes::IDLE_POLICIES,
             item,
             format!("{path}.{field}"),

@@ -24,7 +24,7 @@ fn rule_settings(item: &Item) -> BTreeSet<RuleSetting<'_>> {
 
 /// Finds DestinationRules of one namespace that are merged: of a subset that two have, the first counts, and so does the first
 /// policy.
-pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
+pub(super) fn find(all: &Inventory, messages: &mut Vec<Message>) {
     let mut by_host: BTreeMap<(String, &str), Vec<&Item>> = BTreeMap::new();
     for item in all.of("DestinationRule") {
         if item.body.get("workloadSelector").is_some() {
@@ -65,7 +65,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
                 "{}/{} has {what} for {host:?}, too: that of the older one counts",
                 other.namespace, other.name
             );
-            push(found, &codes::RULES_FOR_HOST, item, "spec.host", message);
+            push(messages, &codes::RULES_FOR_HOST, item, "spec.host", message);
         }
     }
 }

@@ -8,7 +8,7 @@ use super::inventory::{Inventory, Item, list, text};
 use super::messages::{Message, push};
 
 /// Finds patches whose order depends on the age of EnvoyFilters.
-pub(super) fn relative_patches(_: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn relative_patches(_: &Inventory, item: &Item, messages: &mut Vec<Message>) {
     let priority = item
         .body
         .get("priority")
@@ -42,7 +42,7 @@ pub(super) fn relative_patches(_: &Inventory, item: &Item, found: &mut Vec<Messa
                 "{operation} {meets}: without a priority their age decides which comes first"
             );
             let path = format!("spec.configPatches[{at}].patch.operation");
-            push(found, &codes::RELATIVE_PATCH, item, path, message);
+            push(messages, &codes::RELATIVE_PATCH, item, path, message);
         }
     }
 }

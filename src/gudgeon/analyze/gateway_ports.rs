@@ -43,14 +43,14 @@ fn ports_by_selector(all: &Inventory) -> BTreeMap<&Labels, BTreeSet<u64>> {
 }
 
 /// Finds Gateways without workloads, and ports of their servers that no Service of the workloads has.
-pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
+pub(super) fn find(all: &Inventory, messages: &mut Vec<Message>) {
     // Without any workload among the objects, nothing is known about them.
     if all.workloads.is_empty() {
         return;
     }
     let ports = ports_by_selector(all);
     for item in all.of("Gateway") {
-        servers(all, item, &ports, found);
+        servers(all, item, &ports, messages);
     }
 }
 
@@ -59,7 +59,7 @@ fn servers(
     all: &Inventory,
     item: &Item,
     ports: &BTreeMap<&Labels, BTreeSet<u64>>,
-    found: &mut Vec<Message>,
+    messages: &mut Vec<Message>,
 ) {
     let selector = labels(item.body.get("selector"));
     if selector.is_empty() {
@@ -72,7 +72,7 @@ fn servers(
         // The gateway of Istio's own installation need not be among the objects.
         if printable(&selector) != "istio=ingressgateway" {
             let message = format!("no workload has the labels {}", printable(&selector));
-            push(found, &codes::NOT_FOUND, item, "spec.selector", message);
+            push(messages, &codes::NOT_FOUND, item, "spec.selector", message);
         }
         return;
     }
@@ -90,7 +90,7 @@ fn servers(
                 printable(&selector)
             );
             push(
-                found,
+                messages,
                 &codes::GATEWAY_PORT,
                 item,
                 format!("spec.servers[{at}].port"),

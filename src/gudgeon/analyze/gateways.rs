@@ -39,11 +39,11 @@ fn meet(one: (&Labels, &WorkloadSet), other: (&Labels, &WorkloadSet)) -> bool {
     one.0 == other.0 || one.1.meets(other.1)
 }
 
-fn bind(written: &str) -> String {
-    let address = written.parse::<IpAddr>();
+fn bind(text: &str) -> String {
+    let address = text.parse::<IpAddr>();
     match address.is_ok_and(|address| address.is_unspecified()) {
         true => String::new(),
-        false => names::canonical_host(written),
+        false => names::canonical_host(text),
     }
 }
 
@@ -81,7 +81,7 @@ fn contradiction(one: &GatewayServer<'_>, other: &GatewayServer<'_>, port: &str)
     Some(format!("has the host {host:?} on {port}, too"))
 }
 
-pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
+pub(super) fn find(all: &Inventory, messages: &mut Vec<Message>) {
     // In the order of the first Gateway of each.
     let mut selectors: Vec<(&Labels, &WorkloadSet)> = Vec::new();
     let mut numbers: BTreeMap<&Labels, usize> = BTreeMap::new();
@@ -103,7 +103,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
         }
     }
     for ((port, _), by_selector) in by_port {
-        of_port(port, &by_selector, &selectors, found);
+        of_port(port, &by_selector, &selectors, messages);
     }
 }
 
@@ -112,7 +112,7 @@ fn of_port(
     port: u64,
     by_selector: &BTreeMap<usize, Vec<GatewayServer<'_>>>,
     selectors: &[(&Labels, &WorkloadSet)],
-    found: &mut Vec<Message>,
+    messages: &mut Vec<Message>,
 ) {
     // Most selectors are for the same as the one before, or for nothing else.
     let mut last: Option<(Vec<usize>, ServerIndex<'_>)> = None;
@@ -143,7 +143,7 @@ fn of_port(
             let (namespace, name) = (&other.item.namespace, &other.item.name);
             let message = format!("{namespace}/{name} {why}");
             let path = format!("spec.servers[{}]", server.at);
-            push(found, &codes::GATEWAYS, server.item, path, message);
+            push(messages, &codes::GATEWAYS, server.item, path, message);
         }
         last = Some((beside, index));
     }

@@ -14,7 +14,7 @@ use super::messages::{Message, missing, push};
 
 /// Ingresses of another controller are its own: those of the mesh's class count, and those of none. Without a mesh configuration
 /// its class is Istio's, and whether it serves those of none is not known.
-pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
+pub(super) fn find(all: &Inventory, messages: &mut Vec<Message>) {
     let mut items: BTreeMap<Key, &Item> = BTreeMap::new();
     let mut ingresses = BTreeMap::new();
     for item in all.of("Ingress") {
@@ -33,7 +33,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     let settings = match &all.mesh {
         Some(mesh) => {
             let settings = Settings::new(mesh, &all.domain);
-            unserved(all, &settings, &ingresses, &items, found);
+            unserved(all, &settings, &ingresses, &items, messages);
             settings
         }
         None => {
@@ -44,13 +44,13 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
     };
     for (key, ingress) in ingresses.iter().filter(|(_, one)| settings.takes(one)) {
         if let Some(item) = items.get(key) {
-            backends(all, item, ingress, found);
-            secrets(all, item, found);
+            backends(all, item, ingress, messages);
+            secrets(all, item, messages);
         }
     }
     for finding in transform(&ingresses, &settings, &port).findings {
         if let Some(item) = items.get(&finding.ingress) {
-            push(found, &codes::NOTED, item, finding.path, finding.message);
+            push(messages, &codes::NOTED, item, finding.path, finding.message);
         }
     }
 }
@@ -61,7 +61,7 @@ fn unserved(
     settings: &Settings,
     ingresses: &BTreeMap<Key, Ingress>,
     items: &BTreeMap<Key, &Item>,
-    found: &mut Vec<Message>,
+    messages: &mut Vec<Message>,
 ) {
     let label = settings.router_label();
     let selector = Labels::from_iter([("istio".into(), label.into())]);
@@ -70,16 +70,22 @@ fn unserved(
     for (key, ingress) in ingresses {
         let Some(item) = items.get(key) else { continue };
         if let Some(message) = settings.refusal(ingress) {
-            push(found, &codes::NOTED, item, "spec.ingressClassName", message);
+            push(
+                messages,
+                &codes::NOTED,
+                item,
+                "spec.ingressClassName",
+                message,
+            );
         } else if settings.takes(ingress) && !has_router {
             let message = without_router(label, "the analyzed objects show", "workload");
-            push(found, &codes::NOTED, item, "spec", message);
+            push(messages, &codes::NOTED, item, "spec", message);
         }
     }
 }
 
 /// Finds the Services that the paths of an Ingress lead to.
-fn backends(all: &Inventory, item: &Item, ingress: &Ingress, found: &mut Vec<Message>) {
+fn backends(all: &Inventory, item: &Item, ingress: &Ingress, messages: &mut Vec<Message>) {
     for (rule, one) in ingress.spec.rules.iter().enumerate() {
         for (at, path) in one.http.paths.iter().enumerate() {
             let place = format!("spec.rules[{rule}].http.paths[{at}].backend");
@@ -102,12 +108,12 @@ fn backends(all: &Inventory, item: &Item, ingress: &Ingress, found: &mut Vec<Mes
             let is_old = !place.ends_with('.');
             if hosts.is_empty() {
                 let field = if is_old { "Name" } else { "name" };
-                missing(found, item, &format!("{place}{field}"), "service", name);
+                missing(messages, item, &format!("{place}{field}"), "service", name);
             } else if number > 0 && !hosts.iter().any(|one| one.ports.contains(&number.into())) {
                 let field = if is_old { "Port" } else { "port" };
                 let message = format!("{name:?} has no port {number}");
                 push(
-                    found,
+                    messages,
                     &codes::NOT_FOUND,
                     item,
                     format!("{place}{field}"),
@@ -119,13 +125,13 @@ fn backends(all: &Inventory, item: &Item, ingress: &Ingress, found: &mut Vec<Mes
 }
 
 /// Secrets with its certificates: the router may run anywhere.
-fn secrets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+fn secrets(all: &Inventory, item: &Item, messages: &mut Vec<Message>) {
     for (at, tls) in list(&item.body, "/spec/tls") {
         let name = text(tls, "/secretName");
         if !name.is_empty() && !all.secrets.iter().any(|(_, secret)| secret == name) {
             let path = format!("spec.tls[{at}].secretName");
             let message = format!("the secret {name:?} does not exist");
-            push(found, &codes::NOTED, item, path, message);
+            push(messages, &codes::NOTED, item, path, message);
         }
     }
 }

@@ -115,8 +115,8 @@ pub(super) fn list<'a>(
     value: &'a Json,
     pointer: &str,
 ) -> impl Iterator<Item = (usize, &'a Json)> + use<'a> {
-    let found = value.pointer(pointer).and_then(Json::as_array);
-    found.into_iter().flatten().enumerate()
+    let items = value.pointer(pointer).and_then(Json::as_array);
+    items.into_iter().flatten().enumerate()
 }
 
 pub(super) fn text<'a>(value: &'a Json, pointer: &str) -> &'a str {
@@ -180,11 +180,11 @@ impl Inventory {
             .map(|item| labels(item.body.get("selector")));
         let selectors: BTreeSet<Labels> = selectors.collect();
         let sets = selectors.into_iter().map(|selector| {
-            let found = GatewayWorkloads {
+            let workloads = GatewayWorkloads {
                 set: all.workloads.set(&selector, None),
                 namespaces: all.workloads.namespaces(&selector),
             };
-            (selector, found)
+            (selector, workloads)
         });
         all.by_gateway = sets.collect();
         all
@@ -276,23 +276,26 @@ impl Inventory {
 
     /// The services that a whole name means, as far as a namespace sees them.
     pub(super) fn hosts_of(&self, host: &str, namespace: &str) -> Vec<&ServiceHost> {
-        let sees = |known: &&ServiceHost| {
-            known.exported_to.is_empty()
-                || known.exported_to.iter().any(|to| match to.as_str() {
+        let sees = |service: &&ServiceHost| {
+            service.exported_to.is_empty()
+                || service.exported_to.iter().any(|to| match to.as_str() {
                     "*" => true,
-                    "." => known.namespace == namespace,
+                    "." => service.namespace == namespace,
                     to => to == namespace,
                 })
         };
         // A host that is written out comes before every wildcard.
-        if let Some(found) = self.hosts.get(host) {
-            return found.iter().filter(sees).collect();
+        if let Some(services) = self.hosts.get(host) {
+            return services.iter().filter(sees).collect();
         }
-        let meant = self.hosts.iter().filter(|(pattern, _)| {
+        let wildcards = self.hosts.iter().filter(|(pattern, _)| {
             pattern.starts_with('*') && is_meant(pattern, host)
                 || host.starts_with('*') && is_meant(host, pattern)
         });
-        meant.flat_map(|(_, found)| found).filter(sees).collect()
+        wildcards
+            .flat_map(|(_, services)| services)
+            .filter(sees)
+            .collect()
     }
 
     /// Returns true if a selector finds a workload: in one namespace, or in any where it is the root's.
@@ -312,31 +315,33 @@ impl Inventory {
 
     /// The selector of a Gateway, with its workloads in all namespaces.
     pub(super) fn gateway_selector(&self, selector: &Labels) -> Option<(&Labels, &WorkloadSet)> {
-        let (selector, found) = self.by_gateway.get_key_value(selector)?;
-        Some((selector, &found.set))
+        let (selector, workloads) = self.by_gateway.get_key_value(selector)?;
+        Some((selector, &workloads.set))
     }
 
     /// The namespaces that they run in; none of a selector that is empty.
     pub(super) fn namespaces_of_gateway(&self, selector: &Labels) -> BTreeSet<&str> {
-        let found = self
+        let workloads = self
             .by_gateway
             .get(selector)
             .filter(|_| !selector.is_empty());
-        let namespaces = found.into_iter().flat_map(|found| &found.namespaces);
+        let namespaces = workloads
+            .into_iter()
+            .flat_map(|workloads| &workloads.namespaces);
         namespaces.map(String::as_str).collect()
     }
 
     /// The selectors of Gateways, each with its workloads.
     pub(super) fn gateway_selectors(&self) -> impl Iterator<Item = (&Labels, &WorkloadSet)> {
         let all = self.by_gateway.iter();
-        all.map(|(selector, found)| (selector, &found.set))
+        all.map(|(selector, workloads)| (selector, &workloads.set))
     }
 }
 
 fn of_service(item: &Item) -> ServiceHost {
     let ports = list(&item.body, "/spec/ports").filter_map(|(_, port)| port.get("port")?.as_u64());
-    let written = text(&item.annotations, "/networking.istio.io~1exportTo");
-    let (exported_to, _unknown) = export_to(written);
+    let annotation = text(&item.annotations, "/networking.istio.io~1exportTo");
+    let (exported_to, _unknown) = export_to(annotation);
     let selector = labels(item.body.pointer("/spec/selector"));
     let protocols = list(&item.body, "/spec/ports").filter_map(|(_, port)| {
         let number = port.get("port")?.as_u64()?;

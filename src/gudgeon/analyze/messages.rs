@@ -82,13 +82,13 @@ impl Located {
 }
 
 pub(super) fn push(
-    found: &mut Vec<Message>,
+    messages: &mut Vec<Message>,
     code: &'static Code,
     item: &Item,
     path: impl Into<String>,
     text: impl Into<String>,
 ) {
-    found.push(Message {
+    messages.push(Message {
         code,
         item: item.number,
         path: path.into(),
@@ -97,7 +97,13 @@ pub(super) fn push(
 }
 
 /// Tells that the object of a reference does not exist.
-pub(super) fn missing(found: &mut Vec<Message>, item: &Item, path: &str, what: &str, name: &str) {
+pub(super) fn missing(
+    messages: &mut Vec<Message>,
+    item: &Item,
+    path: &str,
+    what: &str,
+    name: &str,
+) {
     let message = format!("the {what} {name:?} does not exist");
-    push(found, &codes::NOT_FOUND, item, path, message);
+    push(messages, &codes::NOT_FOUND, item, path, message);
 }

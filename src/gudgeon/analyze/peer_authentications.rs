@@ -9,7 +9,7 @@ use super::codes;
 use super::inventory::{Inventory, Item, labels};
 use super::messages::{Message, push};
 
-pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
+pub(super) fn find(all: &Inventory, messages: &mut Vec<Message>) {
     let mut by_selector: BTreeMap<(&str, Labels), Vec<&Item>> = BTreeMap::new();
     for item in all.of("PeerAuthentication") {
         let selector = labels(item.body.pointer("/selector/matchLabels"));
@@ -27,7 +27,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
         };
         for item in items {
             let text = format!("{names} {same}: the oldest alone counts, or the first by name");
-            push(found, &codes::PEERS_SELECT, item, "", text);
+            push(messages, &codes::PEERS_SELECT, item, "", text);
         }
     }
 }

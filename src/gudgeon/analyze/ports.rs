@@ -10,7 +10,7 @@ use super::messages::{Message, push};
 /// Namespaces of Kubernetes itself; their services are skipped.
 const SYSTEM: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
 
-pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
+pub(super) fn find(all: &Inventory, messages: &mut Vec<Message>) {
     let of_users = |namespace: &str| namespace != all.root && !SYSTEM.contains(&namespace);
     for item in all.of("Service").filter(|item| of_users(&item.namespace)) {
         for (at, port) in list(&item.body, "/spec/ports") {
@@ -27,7 +27,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
                     "the name {name:?} of port {number} declares no protocol: proxies read it from the first bytes, and a server that speaks first waits"
                 );
                 let path = format!("spec.ports[{at}].name");
-                push(found, &codes::PORT_NAME, item, path, message);
+                push(messages, &codes::PORT_NAME, item, path, message);
             }
         }
     }

@@ -11,7 +11,7 @@ use super::gateways::named_gateway;
 use super::inventory::{Inventory, Item, list, overlap, text, texts};
 use super::messages::{Message, missing, push};
 
-pub(super) fn host_of_rule(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn host_of_rule(all: &Inventory, item: &Item, messages: &mut Vec<Message>) {
     let host = text(&item.body, "/host");
     // A host that is missing is a mistake of the object itself.
     if host.is_empty() {
@@ -20,14 +20,20 @@ pub(super) fn host_of_rule(all: &Inventory, item: &Item, found: &mut Vec<Message
     let full = all.full_host(host, &item.namespace);
     if all.hosts_of(&full, &item.namespace).is_empty() {
         let message = format!("no service has the host {host:?}");
-        push(found, &codes::RULE_WITHOUT_HOST, item, "spec.host", message);
+        push(
+            messages,
+            &codes::RULE_WITHOUT_HOST,
+            item,
+            "spec.host",
+            message,
+        );
     }
 }
 
-pub(super) fn gateways(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
-    let mut named: Vec<(String, String)> = Vec::new();
+pub(super) fn gateways(all: &Inventory, item: &Item, messages: &mut Vec<Message>) {
+    let mut names: Vec<(String, String)> = Vec::new();
     for (at, name) in list(&item.body, "/gateways") {
-        named.push((
+        names.push((
             format!("spec.gateways[{at}]"),
             name.as_str().unwrap_or_default().to_owned(),
         ));
@@ -37,26 +43,26 @@ pub(super) fn gateways(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
             for (at, one) in list(one, "/match") {
                 for (gateway, name) in list(one, "/gateways") {
                     let path = format!("spec.{protocol}[{rule}].match[{at}].gateways[{gateway}]");
-                    named.push((path, name.as_str().unwrap_or_default().to_owned()));
+                    names.push((path, name.as_str().unwrap_or_default().to_owned()));
                 }
             }
         }
     }
-    let mut known = Vec::new();
+    let mut known_gateways = Vec::new();
     let mut is_any_missing = false;
-    for (path, name) in named {
+    for (path, name) in names {
         if name == "mesh" || name.is_empty() {
             continue;
         }
         match named_gateway(all, item, &name) {
-            Some(gateway) => known.push((path, name, gateway)),
+            Some(gateway) => known_gateways.push((path, name, gateway)),
             None => {
                 is_any_missing = true;
-                missing(found, item, &path, "gateway", &name);
+                missing(messages, item, &path, "gateway", &name);
             }
         }
     }
-    hosts_of_gateways(all, item, &known, is_any_missing, found);
+    hosts_of_gateways(all, item, &known_gateways, is_any_missing, messages);
 }
 
 /// Checks that each gateway serves one of the hosts, and that one of the gateways serves each host. One that `is_any_missing` may
@@ -66,7 +72,7 @@ fn hosts_of_gateways(
     item: &Item,
     gateways: &[(String, String, &Item)],
     is_any_missing: bool,
-    found: &mut Vec<Message>,
+    messages: &mut Vec<Message>,
 ) {
     let hosts = texts(&item.body, "/hosts");
     // For sidecars it may have others.
@@ -85,7 +91,7 @@ fn hosts_of_gateways(
             is_all_idle = false;
         } else {
             let message = format!("the gateway {name:?} does not serve {}", hosts.join(", "));
-            push(found, &codes::HOST_NOT_IN_GATEWAY, item, path, message);
+            push(messages, &codes::HOST_NOT_IN_GATEWAY, item, path, message);
         }
     }
     // Gateways that serve none of the hosts have a message each.
@@ -103,7 +109,7 @@ fn hosts_of_gateways(
         ),
         _ => ("spec.hosts", format!("none of the gateways serves {lost}")),
     };
-    push(found, &codes::HOST_NOT_IN_GATEWAY, item, path, message);
+    push(messages, &codes::HOST_NOT_IN_GATEWAY, item, path, message);
 }
 
 /// Hosts of a VirtualService that a Gateway has no server for.
@@ -163,7 +169,7 @@ fn each_destination(body: &Json) -> Vec<(String, &Json)> {
     all
 }
 
-pub(super) fn destinations(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn destinations(all: &Inventory, item: &Item, messages: &mut Vec<Message>) {
     for (path, to) in each_destination(&item.body) {
         let host = text(to, "/host");
         if host.is_empty() {
@@ -172,13 +178,13 @@ pub(super) fn destinations(all: &Inventory, item: &Item, found: &mut Vec<Message
         let full = all.full_host(host, &item.namespace);
         let hosts = all.hosts_of(&full, &item.namespace);
         if hosts.is_empty() {
-            missing(found, item, &format!("{path}.host"), "host", host);
+            missing(messages, item, &format!("{path}.host"), "host", host);
         }
         let subset = text(to, "/subset");
         if !subset.is_empty() && !has_subset(all, &full, subset, &item.namespace) {
             let message = format!("no DestinationRule has the subset {subset:?} of {host:?}");
             push(
-                found,
+                messages,
                 &codes::NOT_FOUND,
                 item,
                 format!("{path}.subset"),
@@ -190,7 +196,7 @@ pub(super) fn destinations(all: &Inventory, item: &Item, found: &mut Vec<Message
             Some(port) if !hosts.is_empty() && !numbers.contains(&port) => {
                 let message = format!("{host:?} has no port {port}");
                 push(
-                    found,
+                    messages,
                     &codes::NOT_FOUND,
                     item,
                     format!("{path}.port"),
@@ -200,7 +206,7 @@ pub(super) fn destinations(all: &Inventory, item: &Item, found: &mut Vec<Message
             None if numbers.len() > 1 => {
                 let ports: Vec<String> = numbers.iter().map(u64::to_string).collect();
                 let message = format!("{host:?} has the ports {}: say which one", ports.join(", "));
-                push(found, &codes::PORT_WANTED, item, path, message);
+                push(messages, &codes::PORT_WANTED, item, path, message);
             }
             _ => {}
         }
@@ -222,7 +228,7 @@ fn has_subset(all: &Inventory, host: &str, subset: &str, namespace: &str) -> boo
     })
 }
 
-pub(super) fn delegates(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn delegates(all: &Inventory, item: &Item, messages: &mut Vec<Message>) {
     for (at, http) in list(&item.body, "/http") {
         let Some(delegate) = http.get("delegate") else {
             continue;
@@ -236,7 +242,7 @@ pub(super) fn delegates(all: &Inventory, item: &Item, found: &mut Vec<Message>) 
         if all.find(&item.kind, namespace, name).is_none() {
             let name = format!("{namespace}/{name}");
             missing(
-                found,
+                messages,
                 item,
                 &format!("spec.http[{at}].delegate"),
                 &item.kind,
@@ -247,7 +253,7 @@ pub(super) fn delegates(all: &Inventory, item: &Item, found: &mut Vec<Message>) 
 }
 
 /// Namespaces that a policy admits or turns away, by names and patterns of which none is met.
-pub(super) fn source_namespaces(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn source_namespaces(all: &Inventory, item: &Item, messages: &mut Vec<Message>) {
     // Namespaces are checked where any is among the objects.
     if !all.has_namespaces {
         return;
@@ -255,11 +261,11 @@ pub(super) fn source_namespaces(all: &Inventory, item: &Item, found: &mut Vec<Me
     for (rule, one) in list(&item.body, "/rules") {
         for (from, one) in list(one, "/from") {
             for field in ["namespaces", "notNamespaces"] {
-                for (at, written) in list(one, &format!("/source/{field}")) {
-                    let written = written.as_str().unwrap_or_default();
-                    if !is_met(&all.namespaces, written) {
+                for (at, namespace) in list(one, &format!("/source/{field}")) {
+                    let namespace = namespace.as_str().unwrap_or_default();
+                    if !is_met(&all.namespaces, namespace) {
                         let path = format!("spec.rules[{rule}].from[{from}].source.{field}[{at}]");
-                        missing(found, item, &path, "namespace", written);
+                        missing(messages, item, &path, "namespace", namespace);
                     }
                 }
             }
@@ -280,24 +286,24 @@ fn is_met(names: &BTreeSet<String>, pattern: &str) -> bool {
     }
 }
 
-pub(super) fn exports(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn exports(all: &Inventory, item: &Item, messages: &mut Vec<Message>) {
     for (at, to) in list(&item.body, "/exportTo") {
         let path = format!("spec.exportTo[{at}]");
-        export(all, item, &path, to.as_str().unwrap_or_default(), found);
+        export(all, item, &path, to.as_str().unwrap_or_default(), messages);
     }
 }
 
-pub(super) fn exports_of_service(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
-    let written = text(&item.annotations, "/networking.istio.io~1exportTo");
-    for to in written.split(',').map(str::trim) {
-        export(all, item, "metadata.annotations", to, found);
+pub(super) fn exports_of_service(all: &Inventory, item: &Item, messages: &mut Vec<Message>) {
+    let annotation = text(&item.annotations, "/networking.istio.io~1exportTo");
+    for to in annotation.split(',').map(str::trim) {
+        export(all, item, "metadata.annotations", to, messages);
     }
 }
 
 /// A namespace that an object is exported to; `*`, `.` and `~` mean all, its own and none.
-fn export(all: &Inventory, item: &Item, path: &str, to: &str, found: &mut Vec<Message>) {
+fn export(all: &Inventory, item: &Item, path: &str, to: &str, messages: &mut Vec<Message>) {
     let is_known = ["", "*", ".", "~"].contains(&to) || all.namespaces.contains(to);
     if all.has_namespaces && !is_known && to != item.namespace {
-        missing(found, item, path, "namespace", to);
+        missing(messages, item, path, "namespace", to);
     }
 }

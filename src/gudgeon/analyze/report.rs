@@ -14,21 +14,21 @@ struct ReportRow<'a>(&'a Located);
 
 impl Serialize for ReportRow<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Self(found) = self;
-        let code = found.code.name;
+        let Self(message) = self;
+        let code = message.code.name;
         let url = code
             .starts_with("IST")
             .then(|| format!("{DOCUMENTATION}{}/", code.to_ascii_lowercase()));
         let mut map = to.serialize_map(Some(9))?;
         map.serialize_entry("code", code)?;
         map.serialize_entry("documentationUrl", &url)?;
-        map.serialize_entry("file", &found.file)?;
-        map.serialize_entry("level", found.code.level.as_str())?;
-        map.serialize_entry("line", &found.line)?;
-        map.serialize_entry("message", &found.text)?;
-        map.serialize_entry("origin", &found.origin())?;
-        map.serialize_entry("path", &found.path)?;
-        map.serialize_entry("reference", &found.reference())?;
+        map.serialize_entry("file", &message.file)?;
+        map.serialize_entry("level", message.code.level.as_str())?;
+        map.serialize_entry("line", &message.line)?;
+        map.serialize_entry("message", &message.text)?;
+        map.serialize_entry("origin", &message.origin())?;
+        map.serialize_entry("path", &message.path)?;
+        map.serialize_entry("reference", &message.reference())?;
         map.end()
     }
 }
@@ -38,8 +38,8 @@ impl Serialize for ReportRow<'_> {
 /// # Errors
 ///
 /// A finding that cannot be written as JSON or YAML.
-pub(super) fn written(found: &[Located], format: MessageFormat) -> Result<String, String> {
-    let rows: Vec<_> = found.iter().map(ReportRow).collect();
+pub(super) fn written(messages: &[Located], format: MessageFormat) -> Result<String, String> {
+    let rows: Vec<_> = messages.iter().map(ReportRow).collect();
     match format {
         MessageFormat::Json => {
             let text = serde_json::to_string_pretty(&rows);
@@ -49,11 +49,16 @@ pub(super) fn written(found: &[Located], format: MessageFormat) -> Result<String
         MessageFormat::Yaml => serde_saphyr::to_string(&rows).map_err(|error| error.to_string()),
         MessageFormat::Log | MessageFormat::Text => {
             let mut text = String::new();
-            for one in found {
+            for one in messages {
                 text.push_str(&one.as_line());
                 text.push('\n');
             }
-            let count = |level: Level| found.iter().filter(|one| one.code.level == level).count();
+            let count = |level: Level| {
+                messages
+                    .iter()
+                    .filter(|one| one.code.level == level)
+                    .count()
+            };
             text.push_str(&format!(
                 "{}, {}, {}\n",
                 counted(count(Level::Error), "error"),

@@ -7,7 +7,7 @@ use super::inventory::{Inventory, Item, labels, list, text};
 use super::messages::{Message, push};
 
 /// Looks for the Secrets where the gateway's workloads are; if those are unknown, in its own namespace.
-pub(super) fn of_gateway(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn of_gateway(all: &Inventory, item: &Item, messages: &mut Vec<Message>) {
     let selector = labels(item.body.get("selector"));
     let mut namespaces = all.namespaces_of_gateway(&selector);
     if namespaces.is_empty() {
@@ -21,18 +21,18 @@ pub(super) fn of_gateway(all: &Inventory, item: &Item, found: &mut Vec<Message>)
             item,
             (&format!("{path}.credentialName"), name),
             &namespaces,
-            found,
+            messages,
         );
         for (at, name) in list(server, "/tls/credentialNames") {
             let path = format!("{path}.credentialNames[{at}]");
             let name = name.as_str().unwrap_or_default();
-            secret(all, item, (&path, name), &namespaces, found);
+            secret(all, item, (&path, name), &namespaces, messages);
         }
     }
 }
 
 /// Looks for the Secrets of a rule for some workloads in its namespace; other rules' are in those of gateways.
-pub(super) fn of_destination_rule(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn of_destination_rule(all: &Inventory, item: &Item, messages: &mut Vec<Message>) {
     if item.body.get("workloadSelector").is_none() {
         return;
     }
@@ -49,11 +49,11 @@ pub(super) fn of_destination_rule(all: &Inventory, item: &Item, found: &mut Vec<
         let Some(policy) = policy else { continue };
         let name = text(policy, "/tls/credentialName");
         let of_policy = format!("{path}.tls.credentialName");
-        secret(all, item, (&of_policy, name), &namespaces, found);
+        secret(all, item, (&of_policy, name), &namespaces, messages);
         for (at, port) in list(policy, "/portLevelSettings") {
             let path = format!("{path}.portLevelSettings[{at}].tls.credentialName");
             let name = text(port, "/tls/credentialName");
-            secret(all, item, (&path, name), &namespaces, found);
+            secret(all, item, (&path, name), &namespaces, messages);
         }
     }
 }
@@ -63,7 +63,7 @@ fn secret(
     item: &Item,
     (path, name): (&str, &str),
     namespaces: &BTreeSet<&str>,
-    found: &mut Vec<Message>,
+    messages: &mut Vec<Message>,
 ) {
     if name.is_empty() {
         return;
@@ -79,6 +79,6 @@ fn secret(
     });
     if !is_there {
         let message = format!("the secret {short:?} is not in {}", places.join(" or "));
-        push(found, &codes::NOT_FOUND, item, path, message);
+        push(messages, &codes::NOT_FOUND, item, path, message);
     }
 }

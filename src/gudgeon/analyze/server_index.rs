@@ -84,7 +84,7 @@ impl<'a> HostPlaces<'a> {
     fn beside(&self, host: &str, item: usize) -> Option<usize> {
         let own = host.strip_prefix('*');
         let text = own.unwrap_or(host);
-        let known = match own {
+        let wildcards = match own {
             Some(end) => self.wildcards.get(end).map(|places| &places.covered),
             None => self.exact.get(host),
         };
@@ -93,7 +93,7 @@ impl<'a> HostPlaces<'a> {
             let places = self.wildcards.get(end).filter(|_| is_covered);
             places.map(|places| &places.own)
         });
-        let all = wider.chain(known);
+        let all = wider.chain(wildcards);
         all.filter_map(|places| places.beside(item)).min()
     }
 }

@@ -9,7 +9,7 @@ use super::codes;
 use super::inventory::{Inventory, Item, labels, list, text};
 use super::messages::{Message, push};
 
-pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
+pub(super) fn find(all: &Inventory, messages: &mut Vec<Message>) {
     let mut by_namespace: BTreeMap<&str, Vec<&Item>> = BTreeMap::new();
     for item in all.of("Sidecar") {
         by_namespace.entry(&item.namespace).or_default().push(item);
@@ -26,10 +26,16 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
             let all = Named::of(&without);
             for item in without {
                 let message = format!("{all} have no selector: the oldest alone counts");
-                push(found, &codes::SIDECARS_WITHOUT_SELECTOR, item, "", message);
+                push(
+                    messages,
+                    &codes::SIDECARS_WITHOUT_SELECTOR,
+                    item,
+                    "",
+                    message,
+                );
             }
         }
-        selecting(all, namespace, &by_selector, found);
+        selecting(all, namespace, &by_selector, messages);
     }
 }
 
@@ -63,7 +69,7 @@ fn selecting(
     all: &Inventory,
     namespace: &str,
     by_selector: &BTreeMap<Labels, Vec<&Item>>,
-    found: &mut Vec<Message>,
+    messages: &mut Vec<Message>,
 ) {
     let places = all.workloads.places(namespace);
     let mut selectors: Vec<Vec<&Labels>> = vec![Vec::new(); places.len()];
@@ -76,7 +82,7 @@ fn selecting(
         }
     }
     // Replicas are selected alike, and said once.
-    let mut known: BTreeSet<Vec<&Labels>> = BTreeSet::new();
+    let mut reported_selectors: BTreeSet<Vec<&Labels>> = BTreeSet::new();
     let mut reported: BTreeSet<(usize, usize)> = BTreeSet::new();
     for (at, selectors) in places.zip(selectors) {
         let Some(runs) = all.workloads.get(at) else {
@@ -84,7 +90,7 @@ fn selecting(
         };
         let items = selectors.iter().filter_map(|one| by_selector.get(*one));
         let mut items: Vec<&Item> = items.flatten().copied().collect();
-        if !known.insert(selectors) {
+        if !reported_selectors.insert(selectors) {
             continue;
         }
         items.sort_by_key(|item| item.number);
@@ -100,7 +106,7 @@ fn selecting(
                 other.namespace, other.name, runs.name
             );
             let path = "spec.workloadSelector";
-            push(found, &codes::SIDECARS_SELECT, item, path, message);
+            push(messages, &codes::SIDECARS_SELECT, item, path, message);
         }
     }
 }

@@ -26,13 +26,13 @@ impl Suppressed {
         })
     }
 
-    pub(super) fn has(&self, found: &Located) -> bool {
+    pub(super) fn has(&self, message: &Located) -> bool {
         let Located {
             kind,
             namespace,
             name,
             ..
-        } = found;
+        } = message;
         let ways = match namespace.is_empty() {
             true => vec![format!("{kind} {name}")],
             false => vec![
@@ -40,7 +40,7 @@ impl Suppressed {
                 format!("{kind} {namespace}/{name}"),
             ],
         };
-        let is_code = self.code == found.code.name || self.code == "*";
+        let is_code = self.code == message.code.name || self.code == "*";
         is_code && ways.iter().any(|way| matches(&self.origin, way))
     }
 }

@@ -19,7 +19,7 @@ const PODS: [(&str, &str); 7] = [
     ("StatefulSet", "spec.template"),
 ];
 
-pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
+pub(super) fn find(all: &Inventory, messages: &mut Vec<Message>) {
     for (kind, place) in PODS {
         let (pointer, dot) = match place {
             "" => (String::new(), ""),
@@ -38,7 +38,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
                     "{name} runs as user {user}, as the proxy does: its connections bypass the proxy",
                     user = ProxyIds::default().uid
                 );
-                push(found, &codes::USER_ID, item, path, message);
+                push(messages, &codes::USER_ID, item, path, message);
             }
         }
     }

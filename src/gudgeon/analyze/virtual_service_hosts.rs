@@ -12,7 +12,7 @@ fn is_of_mesh(item: &Item) -> bool {
     gateways.is_empty() || gateways.iter().any(|one| one == "mesh")
 }
 
-pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
+pub(super) fn find(all: &Inventory, messages: &mut Vec<Message>) {
     let mut by_host: BTreeMap<String, Vec<&Item>> = BTreeMap::new();
     for item in all.of("VirtualService").filter(|item| is_of_mesh(item)) {
         let hosts: BTreeSet<String> = texts(&item.body, "/hosts")
@@ -35,7 +35,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
             let message = format!(
                 "{others} {has} the host {host:?} for sidecars, too: the oldest alone counts"
             );
-            push(found, &codes::MESH_HOSTS, item, "spec.hosts", message);
+            push(messages, &codes::MESH_HOSTS, item, "spec.hosts", message);
         }
     }
 }

@@ -21,7 +21,7 @@ const KINDS: [RouteList; 3] = [
     }),
 ];
 
-pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
+pub(super) fn find(all: &Inventory, messages: &mut Vec<Message>) {
     let wildcards = all.hosts.keys().filter(|host| host.starts_with('*'));
     let wildcards: Vec<_> = wildcards.collect();
     // A Sidecar may say that requests are connections.
@@ -54,7 +54,7 @@ pub(super) fn find(all: &Inventory, found: &mut Vec<Message>) {
                     "http" => !are_below,
                     _ => !declares_connections,
                 })
-                .for_each(|kind| routes(item, kind, &ports, found));
+                .for_each(|kind| routes(item, kind, &ports, messages));
         }
     }
 }
@@ -69,7 +69,7 @@ fn routes(
     item: &Item,
     (kind, protocols, is_at): &RouteList,
     ports: &BTreeSet<(u64, Protocol)>,
-    found: &mut Vec<Message>,
+    messages: &mut Vec<Message>,
 ) {
     let all = || list(&item.body, &format!("/{kind}")).collect::<Vec<_>>();
     let are_any = all().iter().any(|(_, route)| {
@@ -86,7 +86,7 @@ fn routes(
             "no {kind} route applies to sidecars: no service with one of the hosts has a port of {protocols}"
         );
         push(
-            found,
+            messages,
             &codes::IDLE_ROUTES,
             item,
             format!("spec.{kind}"),
@@ -109,7 +109,7 @@ fn routes(
                 "it never matches: no service with one of the hosts has a port {port} of {protocols}"
             );
             let path = format!("spec.{kind}[{route}].match[{at}].port");
-            push(found, &codes::IDLE_ROUTES, item, path, text);
+            push(messages, &codes::IDLE_ROUTES, item, path, text);
         }
     }
 }

@@ -158,16 +158,16 @@ impl WorkloadIndex {
 
     /// The namespaces of what a selector finds.
     pub(super) fn namespaces(&self, selector: &Labels) -> BTreeSet<String> {
-        let mut found = BTreeSet::new();
+        let mut namespaces = BTreeSet::new();
         // Those of one stand together.
         let mut last = None;
         for runs in self.selected(selector, None).filter_map(|at| self.get(at)) {
             if last != Some(&runs.namespace) {
-                found.insert(runs.namespace.clone());
+                namespaces.insert(runs.namespace.clone());
                 last = Some(&runs.namespace);
             }
         }
-        found
+        namespaces
     }
 }
 

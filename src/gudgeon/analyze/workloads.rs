@@ -12,7 +12,7 @@ use super::inventory::{Inventory, Item, ServiceHost, labels, list, printable, te
 use super::messages::{Message, push};
 
 /// Finds objects whose selectors match no workload of their namespaces.
-pub(super) fn selectors(all: &Inventory, found: &mut Vec<Message>) {
+pub(super) fn selectors(all: &Inventory, messages: &mut Vec<Message>) {
     // Without any workload among the objects, nothing is known about them.
     if all.workloads.is_empty() {
         return;
@@ -35,10 +35,10 @@ pub(super) fn selectors(all: &Inventory, found: &mut Vec<Message>) {
             if let Some(note) = of_routers
                 && all.selects_routers_alone(&selector, &item.namespace)
             {
-                push(found, &codes::SELECTS_NOTHING, item, path, note);
+                push(messages, &codes::SELECTS_NOTHING, item, path, note);
             } else if !all.selects_any(&selector, &item.namespace) {
                 let message = format!("no workload has the labels {}", printable(&selector));
-                push(found, codes::of_selector(kind.kind), item, path, message);
+                push(messages, codes::of_selector(kind.kind), item, path, message);
             }
         }
     }
@@ -46,7 +46,7 @@ pub(super) fn selectors(all: &Inventory, found: &mut Vec<Message>) {
 
 /// A policy without a selector is for the workloads of its namespace, of which there is none; that of the root namespace is for
 /// all.
-pub(super) fn whole_namespace(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn whole_namespace(all: &Inventory, item: &Item, messages: &mut Vec<Message>) {
     if all.workloads.is_empty() {
         return;
     }
@@ -55,11 +55,11 @@ pub(super) fn whole_namespace(all: &Inventory, item: &Item, found: &mut Vec<Mess
     if !is_narrow && item.namespace != all.root && all.workloads.places(&item.namespace).is_empty()
     {
         let message = format!("no workload is in the namespace {:?}", item.namespace);
-        push(found, &codes::SELECTS_NOTHING, item, "spec", message);
+        push(messages, &codes::SELECTS_NOTHING, item, "spec", message);
     }
 }
 
-pub(super) fn service_without_endpoints(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn service_without_endpoints(all: &Inventory, item: &Item, messages: &mut Vec<Message>) {
     let selector = labels(item.body.pointer("/spec/selector"));
     let is_external = text(&item.body, "/spec/type") == "ExternalName";
     let here = (item.namespace.clone(), item.name.clone());
@@ -72,11 +72,11 @@ pub(super) fn service_without_endpoints(all: &Inventory, item: &Item, found: &mu
         item,
         (&selector, "spec.selector"),
         without_selector,
-        found,
+        messages,
     );
 }
 
-pub(super) fn entry_without_endpoints(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn entry_without_endpoints(all: &Inventory, item: &Item, messages: &mut Vec<Message>) {
     let body = &item.body;
     let selector = labels(body.pointer("/workloadSelector/labels"));
     let has_own = list(body, "/endpoints").next().is_some();
@@ -89,7 +89,7 @@ pub(super) fn entry_without_endpoints(all: &Inventory, item: &Item, found: &mut 
         item,
         (&selector, place),
         "has no endpoints: it names none",
-        found,
+        messages,
     );
 }
 
@@ -99,12 +99,12 @@ fn endpoints(
     item: &Item,
     (selector, path): (&Labels, &str),
     without_selector: &str,
-    found: &mut Vec<Message>,
+    messages: &mut Vec<Message>,
 ) {
     let mut selected = all.workloads.selected(selector, Some(&item.namespace));
     if selector.is_empty() {
         push(
-            found,
+            messages,
             &codes::WITHOUT_ENDPOINTS,
             item,
             "spec",
@@ -115,14 +115,14 @@ fn endpoints(
             "has no endpoints: no workload has the labels {}",
             printable(selector)
         );
-        push(found, &codes::WITHOUT_ENDPOINTS, item, path, message);
+        push(messages, &codes::WITHOUT_ENDPOINTS, item, path, message);
     }
 }
 
 const HTTPS: u64 = 443;
 
 /// Requests are told apart by host and TLS by server name; other connections by their address alone.
-pub(super) fn without_addresses(_: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn without_addresses(_: &Inventory, item: &Item, messages: &mut Vec<Message>) {
     if list(&item.body, "/addresses").next().is_some() {
         return;
     }
@@ -143,7 +143,7 @@ pub(super) fn without_addresses(_: &Inventory, item: &Item, found: &mut Vec<Mess
                 )
             };
             let path = format!("spec.ports[{at}]");
-            push(found, &codes::ADDRESSES_WANTED, item, path, message);
+            push(messages, &codes::ADDRESSES_WANTED, item, path, message);
         }
     }
 }
@@ -162,15 +162,15 @@ const OF_PLACES: [&str; 6] = [
 fn both(one: &Labels, other: &Labels) -> Option<Labels> {
     let mut both = one.clone();
     for (name, value) in other {
-        let known = both.insert(Arc::clone(name), Arc::clone(value));
-        if known.is_some_and(|known| known != *value) {
+        let earlier = both.insert(Arc::clone(name), Arc::clone(value));
+        if earlier.is_some_and(|earlier| earlier != *value) {
             return None;
         }
     }
     Some(both)
 }
 
-pub(super) fn subsets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
+pub(super) fn subsets(all: &Inventory, item: &Item, messages: &mut Vec<Message>) {
     let host = all.full_host(text(&item.body, "/host"), &item.namespace);
     let hosts = all.hosts_of(&host, &item.namespace);
     // Nothing is known about a host that is not here, or whose endpoints have no written labels.
@@ -182,10 +182,10 @@ pub(super) fn subsets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
     }
     for (at, subset) in list(&item.body, "/subsets") {
         let mut wanted = labels(subset.get("labels"));
-        let written = wanted.len();
+        let count = wanted.len();
         // An empty one is no place's.
         wanted.retain(|name, value| value.is_empty() || !OF_PLACES.contains(&&**name));
-        if wanted.is_empty() && written > 0 {
+        if wanted.is_empty() && count > 0 {
             continue;
         }
         let is_there = hosts.iter().any(|host| {
@@ -204,7 +204,7 @@ pub(super) fn subsets(all: &Inventory, item: &Item, found: &mut Vec<Message>) {
                 printable(&wanted)
             );
             push(
-                found,
+                messages,
                 &codes::SUBSET_EMPTY,
                 item,
                 format!("spec.subsets[{at}].labels"),

@@ -91,8 +91,8 @@ fn spelled(command: Command) -> Command {
         };
         let mut others: Vec<String> = vec![values::kebab(&long), values::camel(&long)];
         others.dedup();
-        let known = arg.get_all_aliases().unwrap_or_default();
-        others.retain(|other| *other != long && !known.contains(&&**other));
+        let aliases = arg.get_all_aliases().unwrap_or_default();
+        others.retain(|other| *other != long && !aliases.contains(&&**other));
         arg.aliases(others.into_iter().map(Str::from))
     });
     command.mut_subcommands(spelled)
@@ -140,22 +140,22 @@ pub fn parse(args: &[OsString]) -> Result<Parsed, EarlyExit> {
         .try_get_matches_from(&args)
         .map_err(|error| ended(&without_ignored_tip(error, &command, &args)))?;
     let action = name.action(&matches).map_err(|error| ended(&error))?;
-    let mut given: Vec<&str> = Vec::new();
+    let mut flags: Vec<&str> = Vec::new();
     let mut level = Some((command.get_name().to_owned(), &matches));
     while let Some((name, matches)) = level {
         for (flag, _) in meaningless::of(&name, true) {
             let is_given = matches
                 .try_get_raw(flag)
                 .is_ok_and(|values| values.is_some());
-            if is_given && !given.contains(&flag) {
-                given.push(flag);
+            if is_given && !flags.contains(&flag) {
+                flags.push(flag);
             }
         }
         level = matches
             .subcommand()
             .map(|(name, below)| (name.to_owned(), below));
     }
-    let warnings = given.into_iter().map(meaningless::warning).collect();
+    let warnings = flags.into_iter().map(meaningless::warning).collect();
     Ok(Parsed { action, warnings })
 }
 

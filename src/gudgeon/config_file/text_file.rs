@@ -60,11 +60,11 @@ impl TextFile {
         }
     }
 
-    fn at(flag: &'static str, given: Option<&Path>, usual: &str) -> Self {
-        let path = given.unwrap_or_else(|| Path::new(usual)).to_owned();
+    fn at(flag: &'static str, path_of_flag: Option<&Path>, usual: &str) -> Self {
+        let path = path_of_flag.unwrap_or_else(|| Path::new(usual)).to_owned();
         Self {
             reader: ChangeReader::new(FlaggedFile { flag, path }),
-            is_default: given.is_none(),
+            is_default: path_of_flag.is_none(),
             text: None,
             error: None,
             refused: None,
@@ -79,13 +79,13 @@ impl TextFile {
     /// One that was given is missing, or cannot be read.
     pub(crate) async fn open_if_readable(
         flag: &'static str,
-        given: Option<&Path>,
+        path_of_flag: Option<&Path>,
         usual: &str,
     ) -> Result<(Self, Option<String>), Failure> {
-        match Self::open(flag, given, usual).await {
-            Err(failure) if given.is_none() => {
+        match Self::open(flag, path_of_flag, usual).await {
+            Err(failure) if path_of_flag.is_none() => {
                 warn!("{}; using the defaults", failure.message);
-                Ok((Self::at(flag, given, usual), None))
+                Ok((Self::at(flag, path_of_flag, usual), None))
             }
             opened => opened,
         }
@@ -97,12 +97,12 @@ impl TextFile {
     /// It is missing though given, or cannot be read.
     pub(crate) async fn open(
         flag: &'static str,
-        given: Option<&Path>,
+        path_of_flag: Option<&Path>,
         usual: &str,
     ) -> Result<(Self, Option<String>), Failure> {
-        let mut this = Self::at(flag, given, usual);
+        let mut this = Self::at(flag, path_of_flag, usual);
         let wrong = |this: &Self, cause: &str| Failure::config(this.line("read", cause));
-        if given.is_none()
+        if path_of_flag.is_none()
             && let Err(cause) = file::is_there_first(&this.reader.file.path)
         {
             // A mesh that silently loses its mutual TLS is worse than one that does not start.

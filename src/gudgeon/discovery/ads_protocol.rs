@@ -269,14 +269,14 @@ impl<'a> AdsProtocol<'a> {
                     && let Some(more) = self.hub.log_rate_limiters.nacks.suffix_if_allowed()
                 {
                     let message = request.error.as_deref().unwrap_or_default();
-                    let made = match session
+                    let rules = match session
                         .with_stream(|stream| stream.nacked_rules_text(request.kind, 5))
                     {
-                        made if made.is_empty() => made,
-                        made => format!(" ({made})"),
+                        rules if rules.is_empty() => rules,
+                        rules => format!(" ({rules})"),
                     };
                     warn!(
-                        "{id} refuses {}: {}{made}{repeated}{more}",
+                        "{id} refuses {}: {}{rules}{repeated}{more}",
                         request.kind.as_str(),
                         one_line(message),
                         repeated = api::times(times)
@@ -311,10 +311,10 @@ impl<'a> AdsProtocol<'a> {
     /// Takes in the pending push, now that the stream has a permit.
     fn open(&mut self, permit: Option<OwnedSemaphorePermit>) {
         let now = self.hub.clock.now();
-        let Some((pending, made)) = self.joined.session.take_pending() else {
+        let Some((pending, outcome)) = self.joined.session.take_pending() else {
             return;
         };
-        if made == PushOutcome::Nothing {
+        if outcome == PushOutcome::Nothing {
             // Without a view nothing of the subscribed types was made.
             return self.log_build_errors(&self.joined.session.subscribed_types());
         }

@@ -26,16 +26,16 @@ impl<'a> RuleIndex<'a> {
             if rule.spec.subsets.is_empty() {
                 continue;
             }
-            let mut written = rule.spec.host.to_ascii_lowercase();
-            let rules = if written.starts_with('*') {
-                written.remove(0);
+            let mut host = rule.spec.host.to_ascii_lowercase();
+            let rules = if host.starts_with('*') {
+                host.remove(0);
                 &mut index.wildcards
-            } else if written.contains('.') {
+            } else if host.contains('.') {
                 &mut index.full
             } else {
                 &mut index.short
             };
-            rules.entry(written).or_default().push(&**rule);
+            rules.entry(host).or_default().push(&**rule);
         }
         index
     }

@@ -34,8 +34,8 @@ impl MeshFiles {
     /// # Errors
     /// One that a flag names is missing, or one is not valid.
     pub(super) async fn open(flags: &DiscoveryFlags) -> Result<(Self, MeshContents), Failure> {
-        let given = flags.mesh_config.as_deref();
-        let (mesh, text) = TextFile::open("meshConfig", given, MESH_CONFIG).await?;
+        let path = flags.mesh_config.as_deref();
+        let (mesh, text) = TextFile::open("meshConfig", path, MESH_CONFIG).await?;
         let config = match text {
             Some(text) => {
                 let config = mesh.first(parse(&text))?;
@@ -50,9 +50,9 @@ impl MeshFiles {
                 mesh::discovery_defaults()
             }
         };
-        let given = flags.networks_config.as_deref();
+        let path = flags.networks_config.as_deref();
         let (networks, text) =
-            TextFile::open_if_readable("networksConfig", given, MESH_NETWORKS).await?;
+            TextFile::open_if_readable("networksConfig", path, MESH_NETWORKS).await?;
         let known = match text {
             Some(text) => networks.first(mesh::parse_networks(&text))?,
             None => MeshNetworks::default(),
@@ -114,8 +114,8 @@ const NO_AUTO_MTLS: &str = "enableAutoMtls is not set: sidecars call each other 
 /// Returns true for a configuration as the charts of Istio 1.7 and later write it, that leaves automatic mutual TLS to the default.
 /// It is true there (`pkg/config/mesh/mesh.go` of 1.7.8) and false here, as up to 1.6.
 fn relies_on_auto_mtls(mesh: &MeshConfig, text: &str) -> bool {
-    let written = mesh::written_fields(text);
-    let has = |name: &str| written.contains(name);
+    let fields = mesh::written_fields(text);
+    let has = |name: &str| fields.contains(name);
     let names = [
         "enableAutoMtls",
         "enable_auto_mtls",

@@ -75,8 +75,8 @@ const OF_PROVIDERS: [&str; 3] = ["envoyExtAuthzGrpc", "envoyExtAuthzHttp", "name
 /// Names the fields that are written and that no role reads, in one line; `None`: there are none.
 pub(super) fn idle(mesh: &MeshConfig) -> Option<String> {
     // Fails only of a message that was made by hand.
-    let (written, usual) = (mesh::json(mesh), mesh::json(&mesh::discovery_defaults()));
-    let all = names(&written.unwrap_or_default(), &usual.unwrap_or_default());
+    let (fields, usual) = (mesh::json(mesh), mesh::json(&mesh::discovery_defaults()));
+    let all = names(&fields.unwrap_or_default(), &usual.unwrap_or_default());
     let all: Vec<String> = all.into_iter().collect();
     (!all.is_empty()).then(|| {
         let all = all.join(", ");

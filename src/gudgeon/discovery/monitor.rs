@@ -75,8 +75,8 @@ impl DiscoveryMonitor {
             Err(_) => return Err(ConnectionAborted("the client is gone")),
         };
         // Four megabytes of rules take a second, in which the loop has streams to serve.
-        let taken = self.hub.blocking.run(LARGE, move || put.take(&body)).await;
-        Ok(match taken {
+        let result = self.hub.blocking.run(LARGE, move || put.take(&body)).await;
+        Ok(match result {
             Some(Ok(objects)) => as_json(&json!({"objects": objects})),
             Some(Err(wrong)) => text(StatusCode::BAD_REQUEST, &wrong.join("\n")),
             None => text(

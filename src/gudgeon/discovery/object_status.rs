@@ -68,9 +68,9 @@ async fn follow(hub: Arc<Hub>, sources: Sources, to: watch::Sender<DesiredMessag
         if let Some(mut all) = look(&hub, &sources).await {
             recent.hold(&mut all, Instant::now());
             let all = Arc::new(all);
-            to.send_if_modified(|known| {
-                let differs = *known != all;
-                *known = all;
+            to.send_if_modified(|messages| {
+                let differs = *messages != all;
+                *messages = all;
                 differs
             });
         }
@@ -125,11 +125,11 @@ async fn look(hub: &Arc<Hub>, sources: &Sources) -> Option<BTreeMap<Subject, Obj
 impl RecentOfObject {
     /// Takes what is found now, and returns it with what is held. Each message keeps its place as long as it is held: the same
     /// messages in another order would be another status, and be written.
-    fn merge(&mut self, found: Vec<Value>, now: Instant) -> Vec<Value> {
+    fn merge(&mut self, messages: Vec<Value>, now: Instant) -> Vec<Value> {
         self.found.retain(|(_, at)| now.duration_since(*at) < HOLD);
-        let mut room = MAX_MESSAGES.saturating_sub(found.len());
+        let mut room = MAX_MESSAGES.saturating_sub(messages.len());
         let mut place = 0;
-        for message in found {
+        for message in messages {
             match self.found.iter().position(|(known, _)| *known == message) {
                 Some(known) => place = known,
                 None => self.found.insert(place, (message, now)),
@@ -152,45 +152,45 @@ impl RecentOfObject {
 fn messages_by_object(hub: &Hub, sources: &Sources) -> BTreeMap<Subject, ObjectMessages> {
     let derived = DerivedMessages::of_all_replicas(hub);
     let rows = sources.of_api_server(hub).into_iter();
-    rows.filter_map(|written| {
-        let subject = subject(&written)?;
+    rows.filter_map(|object| {
+        let subject = subject(&object)?;
         let mut hasher = DefaultHasher::new();
-        written.spec.hash(&mut hasher);
-        written.revision.hash(&mut hasher);
+        object.spec.hash(&mut hasher);
+        object.revision.hash(&mut hasher);
         // The revision of a served object is not known; its creation tells it from an earlier one of its name.
-        written.metadata.to_string().hash(&mut hasher);
+        object.metadata.to_string().hash(&mut hasher);
         Some((
             subject,
             ObjectMessages {
                 content: hasher.finish(),
-                generation: Some(written.revision.generation).filter(|known| *known > 0),
-                messages: messages(&derived.findings(&written)),
+                generation: Some(object.revision.generation).filter(|known| *known > 0),
+                messages: messages(&derived.findings(&object)),
             },
         ))
     })
     .collect()
 }
 
-fn subject(written: &ConfigObject) -> Option<Subject> {
-    let (group, _) = written.api_version.split_once('/')?;
-    let kind = kinds().find(|kind| kind.group == group && kind.kind == &*written.kind)?;
+fn subject(object: &ConfigObject) -> Option<Subject> {
+    let (group, _) = object.api_version.split_once('/')?;
+    let kind = kinds().find(|kind| kind.group == group && kind.kind == &*object.kind)?;
     Some(Subject {
         group: kind.group,
         plural: kind.plural,
-        key: Key::new(&written.namespace, &written.name),
+        key: Key::new(&object.namespace, &object.name),
     })
 }
 
 /// Converts findings to Istio's form: code, level and message of each.
 fn messages(findings: &[Finding]) -> Vec<Value> {
-    let listed = findings.iter().take(MAX_MESSAGES).map(|found| {
-        let (code, name, level) = match found.severity {
+    let listed = findings.iter().take(MAX_MESSAGES).map(|finding| {
+        let (code, name, level) = match finding.severity {
             Severity::Warning => ("IST0133", "SchemaWarning", "WARNING"),
             Severity::Error => ("IST0106", "SchemaValidationError", "ERROR"),
         };
-        let text = match found.path.as_str() {
-            "" => found.message.clone(),
-            path => format!("{path}: {}", found.message),
+        let text = match finding.path.as_str() {
+            "" => finding.message.clone(),
+            path => format!("{path}: {}", finding.message),
         };
         let text = api::text::first_letters(&text, MAX_MESSAGE_LENGTH);
         json!({"type": {"code": code, "name": name}, "level": level, "message": text})

@@ -232,14 +232,14 @@ fn registries(
     flags: &DiscoveryFlags,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Registry>, Failure> {
-    let named = match (&flags.registries, &flags.config_dir) {
-        (Some(named), _) => named.clone(),
+    let list = match (&flags.registries, &flags.config_dir) {
+        (Some(list), _) => list.clone(),
         (None, Some(_)) => Vec::new(),
         (None, None) => vec!["Kubernetes".to_owned()],
     };
-    let (mut registries, mut known) = (Vec::new(), BTreeSet::new());
+    let (mut registries, mut names) = (Vec::new(), BTreeSet::new());
     let mut repeated = BTreeSet::new();
-    for name in named.iter().filter(|name| !name.is_empty()) {
+    for name in list.iter().filter(|name| !name.is_empty()) {
         let lower = name.to_ascii_lowercase();
         let registry = match lower.as_str() {
             "kubernetes" => Some(Registry::Kubernetes),
@@ -253,7 +253,7 @@ fn registries(
                 )));
             }
         };
-        if known.insert(lower.clone()) {
+        if names.insert(lower.clone()) {
             registries.extend(registry);
         } else if repeated.insert(lower) {
             warnings.push(format!("--registries names {name} more than once"));

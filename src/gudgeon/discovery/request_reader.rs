@@ -52,15 +52,15 @@ impl MessageReader for StreamReader {
         self.reader.retained()
     }
 
-    fn finish(&mut self, left: Bytes, values: usize) -> Result<Box<ClientRequest>, Status> {
+    fn finish(&mut self, bytes: Bytes, values: usize) -> Result<Box<ClientRequest>, Status> {
         let request = match (self.protocol, &self.session) {
             (Protocol::Delta, _) => {
-                read::<DeltaDiscoveryRequest>(left, values).map(ClientRequest::from)
+                read::<DeltaDiscoveryRequest>(bytes, values).map(ClientRequest::from)
             }
             (Protocol::StateOfTheWorld, None) => {
-                read::<StateRequest>(left, values).map(ClientRequest::from)
+                read::<StateRequest>(bytes, values).map(ClientRequest::from)
             }
-            (Protocol::StateOfTheWorld, Some(_)) => match self.reader.finish(left) {
+            (Protocol::StateOfTheWorld, Some(_)) => match self.reader.finish(bytes) {
                 (message, None) => read::<StateRequest>(message, values).map(ClientRequest::from),
                 (rest, Some(names)) => read::<WithoutNames>(rest, values)
                     .map(|request| StateRequest::new(request, names).into()),

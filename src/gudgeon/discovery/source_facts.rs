@@ -137,8 +137,8 @@ impl Facts {
 
     /// Sets the counts of objects by kind, for a source that reports nothing else.
     pub(crate) fn count(&self, source: &SourceId, counts: Counts) {
-        let mut known = self.state();
-        known.sources.entry(source.clone()).or_default().counts = counts;
+        let mut state = self.state();
+        state.sources.entry(source.clone()).or_default().counts = counts;
     }
 
     /// Sets the number of VirtualServices of a source that can be used.
@@ -148,10 +148,10 @@ impl Facts {
 
     /// Sets the counts of a source's configuration.
     pub(crate) fn rule(&self, source: &SourceId, counts: RuleCounts) {
-        let mut known = self.state();
-        if known.rules.get(source) != Some(&counts) {
-            known.rules.insert(source.clone(), counts);
-            known.rules_changed += 1;
+        let mut state = self.state();
+        if state.rules.get(source) != Some(&counts) {
+            state.rules.insert(source.clone(), counts);
+            state.rules_changed += 1;
         }
     }
 
@@ -186,15 +186,15 @@ impl Facts {
     }
 
     pub(crate) fn forget(&self, source: &SourceId) {
-        let mut known = self.state();
-        known.refused.remove(source);
-        known.routes.remove(source);
-        known.broken_secrets.remove(source);
-        if known.rules.remove(source).is_some() {
-            known.rules_changed += 1;
+        let mut state = self.state();
+        state.refused.remove(source);
+        state.routes.remove(source);
+        state.broken_secrets.remove(source);
+        if state.rules.remove(source).is_some() {
+            state.rules_changed += 1;
         }
-        if let Some(fact) = known.sources.remove(source) {
-            known.gone.add(&fact.totals);
+        if let Some(fact) = state.sources.remove(source) {
+            state.gone.add(&fact.totals);
         }
     }
 
@@ -217,9 +217,9 @@ impl Facts {
     }
 
     pub(crate) fn totals(&self) -> Totals {
-        let known = self.state();
-        let mut totals = known.gone.clone();
-        for fact in known.sources.values() {
+        let state = self.state();
+        let mut totals = state.gone.clone();
+        for fact in state.sources.values() {
             totals.add(&fact.totals);
         }
         totals

@@ -69,7 +69,7 @@ impl FromMessage for StateRequest {
 impl From<StateRequest> for ClientRequest {
     fn from(received: StateRequest) -> Self {
         let StateRequest { request, names } = received;
-        let known = Type::from_url(&request.type_url).map(|kind| Request {
+        let known_request = Type::from_url(&request.type_url).map(|kind| Request {
             version: request.version_info,
             nonce: request.response_nonce,
             names,
@@ -79,7 +79,7 @@ impl From<StateRequest> for ClientRequest {
         Self {
             node: request.node,
             url: request.type_url,
-            request: known,
+            request: known_request,
         }
     }
 }

@@ -143,7 +143,7 @@ fn refused(one: &Refused) -> Value {
 }
 
 fn findings<'a>(all: impl IntoIterator<Item = &'a Finding>) -> Value {
-    let one = |found: &Finding| json!({"path": found.path, "message": found.message});
+    let one = |finding: &Finding| json!({"path": finding.path, "message": finding.message});
     all.into_iter().map(one).collect()
 }
 

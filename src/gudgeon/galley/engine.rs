@@ -242,8 +242,8 @@ impl GalleyEngine {
         let number = state.session.number();
         let mut changes = news.changes;
         if news.whole {
-            let named: BTreeSet<EntryId> = changes.iter().map(|(id, _)| id.clone()).collect();
-            let gone = state.inputs.keys().filter(|id| !named.contains(id));
+            let ids: BTreeSet<EntryId> = changes.iter().map(|(id, _)| id.clone()).collect();
+            let gone = state.inputs.keys().filter(|id| !ids.contains(id));
             changes.extend(gone.map(|id| (id.clone(), None)).collect::<Vec<_>>());
         }
         for (id, thing) in changes {

@@ -25,9 +25,9 @@ impl MeshFile {
     /// # Errors
     /// It is not there though a flag names it, or it is not valid.
     pub(super) async fn open(flags: &GalleyFlags) -> Result<(Self, Arc<MeshConfig>), Failure> {
-        let given = flags.mesh_config_file.as_deref();
+        let path = flags.mesh_config_file.as_deref();
         let (file, text) =
-            TextFile::open(flags.mesh_config_flag, given, flags.usual_mesh_config).await?;
+            TextFile::open(flags.mesh_config_flag, path, flags.usual_mesh_config).await?;
         let config = match text {
             Some(text) => file.first(mesh::parse_served(&text))?,
             None => {

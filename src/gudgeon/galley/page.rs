@@ -60,14 +60,14 @@ pub(super) fn sections(page: &mut String, admin: &AdminState) {
 
 fn describe_findings<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> String {
     let mut text = String::new();
-    for found in findings {
+    for finding in findings {
         if !text.is_empty() {
             text.push_str("<br>");
         }
-        if !found.path.is_empty() {
-            let _written = write!(text, "<code>{}</code>: ", escaped(&found.path));
+        if !finding.path.is_empty() {
+            let _written = write!(text, "<code>{}</code>: ", escaped(&finding.path));
         }
-        text.push_str(&escaped(&found.message));
+        text.push_str(&escaped(&finding.message));
     }
     text
 }

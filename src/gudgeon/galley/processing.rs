@@ -305,11 +305,14 @@ impl Processing {
                 continue;
             }
             self.shadowed.remove(&id);
-            let known = self.generated.remove(&id);
-            let checked = match known.or_else(|| self.before.checked.remove(&id)) {
+            let checked_before = self.generated.remove(&id);
+            let checked = match checked_before.or_else(|| self.before.checked.remove(&id)) {
                 // An unchanged object is not validated again.
-                Some(known) if known.object == object => known,
-                known => Checked::new(object, known.and_then(|known| known.served)),
+                Some(checked_before) if checked_before.object == object => checked_before,
+                checked_before => Checked::new(
+                    object,
+                    checked_before.and_then(|checked_before| checked_before.served),
+                ),
             };
             match &checked.served {
                 Some(resource) => publisher.set(now, id.collection, Arc::clone(resource)),

@@ -161,11 +161,11 @@ where
         reader: &mut R,
     ) -> Result<Option<R::Message>, Status> {
         loop {
-            if let Some(left) = self.take(reader)? {
+            if let Some(bytes) = self.take(reader)? {
                 if let Some(deadline) = &mut self.deadline {
                     (deadline.since, deadline.part) = (None, None);
                 }
-                return reader.finish(left, self.bounds.values).map(Some);
+                return reader.finish(bytes, self.bounds.values).map(Some);
             }
             if !self.ended {
                 self.fill_in_time(reader.retained()).await?;
@@ -251,25 +251,25 @@ where
 
     /// Gives what has come of a message to its reader; returns the bytes that were not taken when all have come.
     fn take<R: MessageReader>(&mut self, reader: &mut R) -> Result<Option<Bytes>, Status> {
-        let Some(mut left) = self.begin()? else {
+        let Some(mut missing) = self.begin()? else {
             return Ok(None);
         };
-        let come = self.buffer.len().min(left);
-        let taken = reader.take(self.buffer.get(..come).unwrap_or_default());
+        let come = self.buffer.len().min(missing);
+        let length = reader.take(self.buffer.get(..come).unwrap_or_default());
         // A reader that claims more than it was given must not panic in `advance`.
-        let taken = taken.min(come);
-        self.buffer.advance(taken);
-        left -= taken;
-        if self.buffer.len() < left {
-            self.left = Some(left);
-            if taken > 0 {
+        let length = length.min(come);
+        self.buffer.advance(length);
+        missing -= length;
+        if self.buffer.len() < missing {
+            self.left = Some(missing);
+            if length > 0 {
                 // The rest of it may be long in coming, and needs no more than its own bytes until then.
                 self.buffer = BytesMut::from(&*self.buffer);
             }
             return Ok(None);
         }
         self.left = None;
-        let message = self.buffer.split_to(left).freeze();
+        let message = self.buffer.split_to(missing).freeze();
         if self.buffer.is_empty() {
             // The buffer's spare capacity goes with the message.
             self.buffer = BytesMut::new();

@@ -37,7 +37,7 @@ pub(crate) trait MessageReader {
     ///
     /// # Errors
     /// It is malformed, or a field has more values than these.
-    fn finish(&mut self, left: Bytes, values: usize) -> Result<Self::Message, Status>;
+    fn finish(&mut self, bytes: Bytes, values: usize) -> Result<Self::Message, Status>;
 }
 
 /// Reads messages when they are whole.
@@ -60,8 +60,8 @@ impl<M: FromMessage> MessageReader for WholeMessages<M> {
         0
     }
 
-    fn finish(&mut self, left: Bytes, values: usize) -> Result<M, Status> {
-        read(left, values)
+    fn finish(&mut self, bytes: Bytes, values: usize) -> Result<M, Status> {
+        read(bytes, values)
     }
 }
 

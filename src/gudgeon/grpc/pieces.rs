@@ -49,26 +49,26 @@ impl<K, W> Default for EncodedPieces<K, W> {
 impl<K: Hash + Eq, W: Send + Sync + 'static> EncodedPieces<K, W> {
     /// The shared piece, or a new one.
     pub(crate) fn get(&self, key: K, make: impl FnOnce() -> (Vec<u8>, W)) -> Bytes {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(piece) = known.pieces.get(&key).and_then(Weak::upgrade) {
+        let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(piece) = cache.pieces.get(&key).and_then(Weak::upgrade) {
             return Bytes::from_owner(SharedPiece(piece));
         }
         // Dead pieces are searched when the table has doubled, so a search costs each piece a constant.
-        if known.pieces.len() >= MIN_PIECES + 2 * known.live {
-            known.pieces.retain(|_, piece| piece.strong_count() > 0);
-            known.live = known.pieces.len();
+        if cache.pieces.len() >= MIN_PIECES + 2 * cache.live {
+            cache.pieces.retain(|_, piece| piece.strong_count() > 0);
+            cache.live = cache.pieces.len();
         }
         // The lock is held while encoding: another stream waits for the piece instead of encoding it again.
         let (bytes, with) = make();
         let piece = Arc::new(EncodedPiece { bytes, _with: with });
-        known.pieces.insert(key, Arc::downgrade(&piece));
+        cache.pieces.insert(key, Arc::downgrade(&piece));
         Bytes::from_owner(SharedPiece(piece))
     }
 
     #[cfg(test)]
     pub(crate) fn live(&self) -> usize {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let live = known.pieces.values().filter(|one| one.strong_count() > 0);
+        let cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = cache.pieces.values().filter(|one| one.strong_count() > 0);
         live.count()
     }
 }

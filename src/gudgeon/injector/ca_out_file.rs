@@ -20,8 +20,8 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// Why the file cannot be written.
 pub(super) async fn write(to: &mut FileWriter, ca: Option<Arc<str>>) -> Result<(), String> {
     let Some(ca) = ca else { return Ok(()) };
-    let written = to.replace(ca.as_bytes().to_vec(), file::replace).await;
-    written.map_err(|cause| format!("cannot write --caOut {}: {cause}", to.path().display()))
+    let result = to.replace(ca.as_bytes().to_vec(), file::replace).await;
+    result.map_err(|cause| format!("cannot write --caOut {}: {cause}", to.path().display()))
 }
 
 /// Writes the CA whenever it changes; one that cannot be written is tried again.

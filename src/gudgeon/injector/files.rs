@@ -85,8 +85,8 @@ enum LoadOutcome {
 
 impl ConfigurationText {
     /// Reads a file, which must be there and in UTF-8.
-    async fn open(source: SourceKind, named: FlaggedFile) -> Result<Self, String> {
-        let mut file = ReloadedFile::new(named, AtStart::Optional);
+    async fn open(source: SourceKind, flagged_file: FlaggedFile) -> Result<Self, String> {
+        let mut file = ReloadedFile::new(flagged_file, AtStart::Optional);
         let read = file.changed().await;
         let text = read.unwrap_or_else(|| Err("not read".to_owned()));
         let text = text.and_then(utf8);
@@ -131,15 +131,15 @@ impl<E: ActiveConfiguration> Files<E> {
         wanted: WantedFiles,
         metrics: Arc<InjectorMetrics>,
     ) -> Result<Self, String> {
-        let named = [
+        let flagged_files = [
             (SourceKind::Config, wanted.config),
             (SourceKind::Values, wanted.values),
             (SourceKind::Mesh, wanted.mesh),
         ];
         let mut texts = Vec::new();
-        for (source, named) in named {
-            if let Some(named) = named {
-                texts.push(ConfigurationText::open(source, named).await?);
+        for (source, flagged_files) in flagged_files {
+            if let Some(flagged_files) = flagged_files {
+                texts.push(ConfigurationText::open(source, flagged_files).await?);
             }
         }
         let (engine, warnings) = load::<E>(&texts, None, &wanted.parameters).map_err(|broken| {
@@ -267,16 +267,16 @@ impl<E: ActiveConfiguration> Files<E> {
     fn accept_candidates(&mut self, now: SystemTime) -> Vec<Option<String>> {
         // One may only be right once another was taken, so until none is taken any more.
         let mut causes: Vec<Option<String>> = vec![None; self.texts.len()];
-        let mut taken = true;
-        while taken {
-            taken = false;
+        let mut accepted = true;
+        while accepted {
+            accepted = false;
             for (at, cause) in causes.iter_mut().enumerate() {
                 let waits = |text: &ConfigurationText| text.candidate.is_some();
                 if !self.texts.get(at).is_some_and(waits) {
                     continue;
                 }
                 *cause = self.accept(at, now).err();
-                taken |= cause.is_none();
+                accepted |= cause.is_none();
             }
         }
         causes

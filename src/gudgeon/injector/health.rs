@@ -74,8 +74,8 @@ pub(crate) async fn beat(mut file: FileWriter, interval: Duration) {
 
 /// Writes it once.
 pub(crate) async fn write(file: &mut FileWriter) -> Result<(), String> {
-    let written = file.touch(b"ok").await;
-    written.map_err(|cause| {
+    let result = file.touch(b"ok").await;
+    result.map_err(|cause| {
         format!(
             "cannot write health file {}: {cause}",
             file.path().display()

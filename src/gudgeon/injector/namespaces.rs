@@ -79,11 +79,16 @@ impl Namespaces {
         let Some(reader) = self.0.get() else {
             return (ProxyIds::default(), None);
         };
-        let known = reader.get(&Key::new("", namespace));
-        let warning = known.is_none().then(|| {
+        let namespace_ids = reader.get(&Key::new("", namespace));
+        let warning = namespace_ids.is_none().then(|| {
             format!("namespace {namespace} is not known yet: the proxy runs as user 1337 and not as one of OpenShift's range for it")
         });
-        (known.map(|known| known.ids).unwrap_or_default(), warning)
+        (
+            namespace_ids
+                .map(|namespace_ids| namespace_ids.ids)
+                .unwrap_or_default(),
+            warning,
+        )
     }
 }
 

@@ -12,27 +12,27 @@ const BEFORE_EACH: &str = ":ENV:";
 pub(super) fn pairs(path: &str) -> Vec<(String, String)> {
     let rest = path.strip_prefix("/inject/").unwrap_or_default();
     let rest = rest.strip_suffix('/').unwrap_or(rest);
-    if let Some(found) = older_pairs(&decoded(rest)) {
-        return found;
+    if let Some(pairs) = older_pairs(&decoded(rest)) {
+        return pairs;
     }
     let mut parts = rest.split('/');
     // Parts are decoded after the split, so an escaped slash stays within its part.
-    let mut found = Vec::new();
+    let mut pairs = Vec::new();
     while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
         if !key.is_empty() {
-            found.push((decoded(key), decoded(value).replace(SLASH, "/")));
+            pairs.push((decoded(key), decoded(value).replace(SLASH, "/")));
         }
     }
-    found
+    pairs
 }
 
 /// The pairs of a decoded path of the older form, whose values have slashes as they are; `None` for another form.
 fn older_pairs(rest: &str) -> Option<Vec<(String, String)>> {
     let parts = rest.strip_prefix(BEFORE_EACH)?.split(BEFORE_EACH);
     let pairs = parts.filter_map(|part| part.split_once('='));
-    let named = pairs.filter(|(key, _)| !key.is_empty());
+    let pairs_with_keys = pairs.filter(|(key, _)| !key.is_empty());
     Some(
-        named
+        pairs_with_keys
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect(),
     )

@@ -252,7 +252,7 @@ fn files_to_load(
     let choose = |flag, given: &Option<PathBuf>, default| {
         chosen(flag, given.as_deref(), default).map_err(Failure::config)
     };
-    let named = |flag, path: &Path| FlaggedFile {
+    let flagged_file = |flag, path: &Path| FlaggedFile {
         flag,
         path: path.to_owned(),
     };
@@ -262,11 +262,11 @@ fn files_to_load(
         mesh: choose("meshConfig", &flags.mesh_config, MESH_CONFIG)?,
         pair: (!flags.self_signed).then(|| {
             (
-                named("tlsCertFile", &flags.tls_cert_file),
-                named("tlsKeyFile", &flags.tls_key_file),
+                flagged_file("tlsCertFile", &flags.tls_cert_file),
+                flagged_file("tlsKeyFile", &flags.tls_key_file),
             )
         }),
-        ca: (keeps && !flags.self_signed).then(|| named("caCertFile", &flags.ca_cert_file)),
+        ca: (keeps && !flags.self_signed).then(|| flagged_file("caCertFile", &flags.ca_cert_file)),
         parameters,
     })
 }

@@ -113,8 +113,8 @@ impl Texts {
     }
 
     fn sources(&self) -> Sources<'_> {
-        fn text(named: Option<&NamedText>) -> Option<&str> {
-            named.map(|named| named.text.as_str())
+        fn text(named_text: Option<&NamedText>) -> Option<&str> {
+            named_text.map(|named_text| named_text.text.as_str())
         }
         Sources {
             config: text(self.config.as_ref()),
@@ -133,13 +133,13 @@ impl Texts {
     }
 
     fn line(&self, broken: &inject::ConfigurationError) -> String {
-        let named = match broken.source {
+        let named_text = match broken.source {
             SourceKind::Config => &self.config,
             SourceKind::Values => &self.values,
             SourceKind::Mesh => &self.mesh,
         };
-        match named {
-            Some(named) => format!("cannot use {}: {}", named.name, broken.cause),
+        match named_text {
+            Some(named_text) => format!("cannot use {}: {}", named_text.name, broken.cause),
             None => format!("cannot use the built-in template: {}", broken.cause),
         }
     }
@@ -279,9 +279,9 @@ fn parameters(flags: &InjectFlags) -> Parameters {
 
 /// Returns the given flags that custom templates ignore.
 fn ignored_flags(flags: &InjectFlags) -> Vec<&'static str> {
-    let mut given = parameters::set_flags(&flags.builtin);
-    given.extend(settings(&flags.kube_inject).iter().map(|(name, _)| *name));
-    given
+    let mut flags_set = parameters::set_flags(&flags.builtin);
+    flags_set.extend(settings(&flags.kube_inject).iter().map(|(name, _)| *name));
+    flags_set
 }
 
 fn settings(of: &KubeInjectFlags) -> Vec<(&'static str, &String)> {

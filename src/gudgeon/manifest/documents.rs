@@ -55,7 +55,7 @@ impl Piece<'_> {
 /// Cuts a file at its lines `---`. From a line `...` to the next `---` there are only directives of the document that follows:
 /// they are part of the separator.
 pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
-    let mut found = Vec::new();
+    let mut pieces = Vec::new();
     let (mark, rest) = match text.strip_prefix('\u{feff}') {
         Some(rest) => text.split_at(text.len() - rest.len()),
         None => ("", text),
@@ -84,8 +84,8 @@ pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
         let from = ended.take().unwrap_or(here);
         let body = rest.get(start..from).unwrap_or_default();
         // Before a `---` that begins the file there is no document.
-        if !(found.is_empty() && body.is_empty() && separator.is_empty()) {
-            found.push(Piece { separator, body });
+        if !(pieces.is_empty() && body.is_empty() && separator.is_empty()) {
+            pieces.push(Piece { separator, body });
         }
         // Content may follow on the same line.
         let content = after.trim();
@@ -99,9 +99,9 @@ pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
     }
     let body = rest.get(start..).unwrap_or_default();
     if !(body.is_empty() && separator.is_empty()) {
-        found.push(Piece { separator, body });
+        pieces.push(Piece { separator, body });
     }
-    found
+    pieces
 }
 
 fn stands_for_nothing(line: &str) -> bool {

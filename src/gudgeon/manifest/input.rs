@@ -109,24 +109,24 @@ impl Inputs {
 /// The manifests of a directory, sorted, without those of the directories in it.
 fn manifests(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let cannot = |cause: std::io::Error| format!("cannot read {}: {cause}", folder.display());
-    let mut found = Vec::new();
+    let mut manifests = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(cannot)? {
         let path = entry.map_err(cannot)?.path();
         let kind = path.extension().and_then(|extension| extension.to_str());
         // A pipe would be waited for.
         // A link that leads nowhere is listed, so that its error is told.
         if matches!(kind, Some("yaml" | "yml" | "json")) && (path.is_file() || !path.exists()) {
-            found.push(path);
+            manifests.push(path);
         }
-        if found.len() > MAX_FILES {
+        if manifests.len() > MAX_FILES {
             return Err(format!(
                 "cannot read {}: more than {MAX_FILES} manifests",
                 folder.display()
             ));
         }
     }
-    found.sort_unstable();
-    Ok(found)
+    manifests.sort_unstable();
+    Ok(manifests)
 }
 
 #[cfg(test)]

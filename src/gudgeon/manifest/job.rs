@@ -38,8 +38,8 @@ pub(crate) fn inject_all<E: ActiveConfiguration>(
         job.run(&mut out)?;
         notes.append(&mut job.notes);
     }
-    let written = out.finish();
-    written.map_err(|cause| format!("cannot write: {cause}"))?;
+    let result = out.finish();
+    result.map_err(|cause| format!("cannot write: {cause}"))?;
     Ok(notes)
 }
 
@@ -160,8 +160,8 @@ impl<E: ActiveConfiguration> Job<'_, E> {
                 Ok(injected)
             }
             PodLocation::Template(path) => {
-                let named = kinds::named(object);
-                self.template(object, path).map_err(|cause| (named, cause))
+                let name = kinds::named(object);
+                self.template(object, path).map_err(|cause| (name, cause))
             }
         }
     }

@@ -24,10 +24,10 @@ pub(super) fn print(value: &Value) -> Result<String, String> {
 pub(super) fn print_around(value: &Value, list: &str) -> Result<(String, String), String> {
     let text = print(value)?;
     let empty = format!("{list}: []\n");
-    let mut found = text.match_indices(&empty).map(|(at, _)| at);
+    let mut places = text.match_indices(&empty).map(|(at, _)| at);
     let at =
         // Only at the beginning of a line the key is the object's own.
-        found.find(|at| *at == 0 || text.get(..*at).is_some_and(|before| before.ends_with('\n')));
+        places.find(|at| *at == 0 || text.get(..*at).is_some_and(|before| before.ends_with('\n')));
     let (before, behind) = at
         .and_then(|at| Some((text.get(..at)?, text.get(at + empty.len()..)?)))
         .ok_or_else(|| format!("no place for {list}"))?;

@@ -58,11 +58,11 @@ pub(super) struct CurrentList {
 }
 
 impl CurrentList {
-    fn new(written: Option<AccessList>, without: DefaultAccess) -> Self {
+    fn new(list: Option<AccessList>, without: DefaultAccess) -> Self {
         Self {
             without,
-            is_written: written.is_some(),
-            list: written.unwrap_or_else(|| without.list()),
+            is_written: list.is_some(),
+            list: list.unwrap_or_else(|| without.list()),
         }
     }
 
@@ -206,10 +206,10 @@ impl AccessFile {
     fn replace(&mut self, list: CurrentList) {
         let is_written = list.is_written;
         // An equal list must not wake the streams, each of which checks its peer against a new one.
-        let changed = self.current.send_if_modified(|known| {
-            let other = **known != list;
+        let changed = self.current.send_if_modified(|current| {
+            let other = **current != list;
             if other {
-                *known = Arc::new(list);
+                *current = Arc::new(list);
             }
             other
         });

@@ -232,10 +232,10 @@ impl DialledState {
         let count = self.sources.len();
         let before = std::mem::take(&mut self.sources).into_iter().enumerate();
         let stays = |source: &DialledSource| source.is_open || Some(source.id) == best;
-        let mut kept: Vec<_> = before.filter(|(_, source)| stays(source)).collect();
-        kept.sort_by_key(|(_, source)| !source.is_open);
-        let places: Vec<_> = kept.iter().map(|(at, _)| Some(*at)).collect();
-        self.sources = kept.into_iter().map(|(_, source)| source).collect();
+        let mut staying: Vec<_> = before.filter(|(_, source)| stays(source)).collect();
+        staying.sort_by_key(|(_, source)| !source.is_open);
+        let places: Vec<_> = staying.iter().map(|(at, _)| Some(*at)).collect();
+        self.sources = staying.into_iter().map(|(_, source)| source).collect();
         if (0..count).map(Some).eq(places.iter().copied()) {
             return Vec::new();
         }

@@ -89,12 +89,12 @@ impl Redaction {
                 continue;
             }
             // Thousands of objects are read again: not for the loop.
-            let made = tokio::task::spawn_blocking(move || {
+            let task = tokio::task::spawn_blocking(move || {
                 let snapshots = redact(&mut redactor, &published);
                 (redactor, snapshots)
             });
-            let (state, snapshots) = match made.await.map_err(JoinError::try_into_panic) {
-                Ok(made) => made,
+            let (state, snapshots) = match task.await.map_err(JoinError::try_into_panic) {
+                Ok(task) => task,
                 Err(Ok(panic)) => std::panic::resume_unwind(panic),
                 // The runtime is at its end.
                 Err(Err(_cancelled)) => return,
@@ -127,8 +127,8 @@ impl Redactor {
     fn unread(&self, published: &Snapshots) -> usize {
         let all = published.all().flat_map(|snapshot| snapshot.collections());
         let unread = all.filter(|collection| {
-            let known = self.collections.get(collection.name());
-            let is_known = known.is_some_and(|known| Arc::ptr_eq(&known.of, collection));
+            let redacted = self.collections.get(collection.name());
+            let is_known = redacted.is_some_and(|redacted| Arc::ptr_eq(&redacted.of, collection));
             secrets::may_hold(collection.name()) && !is_known
         });
         unread.map(|collection| collection.members().len()).sum()
@@ -144,7 +144,7 @@ impl Redactor {
 
     fn snapshot(&mut self, snapshot: &Snapshot) -> Snapshot {
         let mut withheld = 0_usize;
-        let made = snapshot.map(|collection| match secrets::may_hold(collection.name()) {
+        let redacted = snapshot.map(|collection| match secrets::may_hold(collection.name()) {
             true => self.collection(collection, &mut withheld),
             false => Arc::clone(collection),
         });
@@ -155,7 +155,7 @@ impl Redactor {
                 api::counted(withheld, "object")
             );
         }
-        made
+        redacted
     }
 
     fn collection(
@@ -169,8 +169,8 @@ impl Redactor {
         if !self.collections.get(name).is_some_and(is_known) {
             let before = self.collections.remove(name);
             let before = before.map(|before| before.resources).unwrap_or_default();
-            let made = Redacted::new(collection, &before);
-            self.collections.insert(Arc::clone(name), made);
+            let redacted = Redacted::new(collection, &before);
+            self.collections.insert(Arc::clone(name), redacted);
         }
         let Some(known) = self.collections.get(name) else {
             return Arc::new(Collection::empty(Arc::clone(name)));
@@ -184,10 +184,10 @@ impl Redacted {
     fn new(of: &Arc<Collection>, before: &Resources) -> Self {
         let mut resources = Resources::with_capacity(of.members().len());
         for member in of.members() {
-            let known = before.get(&member.name);
+            let member_before = before.get(&member.name);
             // Versions are hashes of the content: an equal one needs no second redaction.
-            let known = known.filter(|(version, _)| *version == member.version);
-            let one = match known {
+            let member_before = member_before.filter(|(version, _)| *version == member.version);
+            let one = match member_before {
                 Some((_, one)) => Arc::clone(one),
                 None => redacted(of.name(), member),
             };

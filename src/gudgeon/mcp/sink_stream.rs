@@ -174,19 +174,19 @@ impl SinkProtocol<'_> {
         let bytes = response.encoded_len();
         // One turn from reading to applying: the changes of another stream's later response must not be applied before.
         let mut sink = self.objects.sink().await;
-        let known = sink.subscribes_to(&collection) || collection == TRIGGER;
+        let is_known = sink.subscribes_to(&collection) || collection == TRIGGER;
         // A peer may send any name, which must not become a label.
-        let counted = if known { &*collection } else { "other" };
+        let counted = if is_known { &*collection } else { "other" };
         self.peers.counters.message_received(counted, bytes);
         let read = if bytes > LONG_BYTES {
             let reads = move || {
                 let read = sink.handle_response(now, response, &Reader);
                 (sink, read)
             };
-            let (kept, read) = tokio::task::spawn_blocking(reads)
+            let (returned, read) = tokio::task::spawn_blocking(reads)
                 .await
                 .map_err(|_| internal_error())?;
-            sink = kept;
+            sink = returned;
             read
         } else {
             sink.handle_response(now, response, &Reader)

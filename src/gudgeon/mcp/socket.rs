@@ -79,7 +79,7 @@ impl Socket {
 fn open(path: &Path) -> io::Result<UnixListener> {
     let is_socket =
         // Only a dead socket may be removed; `bind` fails at any other file.
-        std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+        std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     if is_socket {
         match UnixStream::connect(path) {
             // The socket was left behind by a process that has ended.

@@ -98,10 +98,10 @@ fn redact_keys_url(quoted: &str) -> Cow<'_, str> {
 }
 
 /// Redacts a finding: its path, or one that its message begins with, tells which quotations may be secrets.
-pub(crate) fn redact_finding(found: &Finding) -> Finding {
-    let kind = PathKind::of(&found.path).max(PathKind::of_text(&found.message));
-    let mut redacted = found.clone();
-    redacted.message = kind.redact(&found.message);
+pub(crate) fn redact_finding(finding: &Finding) -> Finding {
+    let kind = PathKind::of(&finding.path).max(PathKind::of_text(&finding.message));
+    let mut redacted = finding.clone();
+    redacted.message = kind.redact(&finding.message);
     redacted
 }
 

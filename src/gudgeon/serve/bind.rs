@@ -62,16 +62,16 @@ enum BindCause {
 }
 
 fn at(flag: &str, value: &str, address: &str) -> Result<TcpSocket, BindCause> {
-    let found = address
+    let addresses = address
         .to_socket_addrs()
         .ok()
-        .and_then(|mut found| found.next());
-    let found = found.ok_or_else(|| {
+        .and_then(|mut addresses| addresses.next());
+    let addresses = addresses.ok_or_else(|| {
         BindCause::Malformed(Failure::config(format!(
             "cannot use --{flag} {value:?}: want HOST:PORT"
         )))
     })?;
-    let socket = if found.is_ipv4() {
+    let socket = if addresses.is_ipv4() {
         TcpSocket::new_v4()
     } else {
         TcpSocket::new_v6()
@@ -79,7 +79,7 @@ fn at(flag: &str, value: &str, address: &str) -> Result<TcpSocket, BindCause> {
     let socket = socket.map_err(BindCause::Refused)?;
     // A restart must not wait for the predecessor's connections in TIME_WAIT.
     socket.set_reuseaddr(true).map_err(BindCause::Refused)?;
-    socket.bind(found).map_err(BindCause::Refused)?;
+    socket.bind(addresses).map_err(BindCause::Refused)?;
     Ok(socket)
 }
 

@@ -62,21 +62,21 @@ impl Frames {
     /// Processes one piece: the preface, the head of a frame, or its payload. Returns the rest.
     fn step<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         if self.preface < PREFACE {
-            let (taken, rest) = bytes.split_at(bytes.len().min(PREFACE - self.preface));
-            self.preface += taken.len();
+            let (part, rest) = bytes.split_at(bytes.len().min(PREFACE - self.preface));
+            self.preface += part.len();
             return rest;
         }
         if self.missing > 0 {
-            let (taken, rest) = bytes.split_at(bytes.len().min(self.missing));
-            self.missing -= taken.len();
+            let (part, rest) = bytes.split_at(bytes.len().min(self.missing));
+            self.missing -= part.len();
             self.end();
             return rest;
         }
-        let (taken, rest) = bytes.split_at(bytes.len().min(HEAD - self.have));
-        for (place, byte) in self.head.iter_mut().skip(self.have).zip(taken) {
+        let (part, rest) = bytes.split_at(bytes.len().min(HEAD - self.have));
+        for (place, byte) in self.head.iter_mut().skip(self.have).zip(part) {
             *place = *byte;
         }
-        self.have += taken.len();
+        self.have += part.len();
         if self.have == HEAD {
             let [high, middle, low, ..] = self.head;
             self.missing = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);

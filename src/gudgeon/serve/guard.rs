@@ -64,8 +64,8 @@ fn values<B>(request: &Request<B>, name: HeaderName) -> impl Iterator<Item = &st
 /// Returns the hosts that the request names: HTTP/2 sends `:authority` in place of `Host`, and HTTP/1.1 may have both. A client
 /// could choose the one that is looked at, so all of them count.
 fn hosts<B>(request: &Request<B>) -> impl Iterator<Item = &str> {
-    let named = request.uri().authority().into_iter().map(Authority::as_str);
-    values(request, HOST).chain(named)
+    let authorities = request.uri().authority().into_iter().map(Authority::as_str);
+    values(request, HOST).chain(authorities)
 }
 
 /// The authority of an origin.

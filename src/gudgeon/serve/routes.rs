@@ -32,8 +32,8 @@ impl Routes {
 
     fn of(&self, path: &str) -> &Arc<dyn Service> {
         let mut routes = self.routes.iter();
-        let found = routes.find(|(is_path, _)| is_path(path));
-        found.map_or(&self.last, |(_, service)| service)
+        let route = routes.find(|(is_path, _)| is_path(path));
+        route.map_or(&self.last, |(_, service)| service)
     }
 }
 

@@ -79,11 +79,11 @@ impl SharedAnswers {
 
     fn find(&self, requested: &RequestedAnswer, came: Instant) -> Option<Answer> {
         let cached = self.cached();
-        let found = cached.iter().find(|one| {
+        let answer = cached.iter().find(|one| {
             let same_state = requested.state.is_some() && one.state == requested.state;
             one.key == requested.key && (same_state || one.begun >= came)
         });
-        found.map(|one| one.answer.clone())
+        answer.map(|one| one.answer.clone())
     }
 
     /// Returns the answer; 500 where making it has panicked.

@@ -134,8 +134,8 @@ pub(crate) enum BundleRead {
 pub(crate) struct BundleFile(pub(crate) ReloadedFile);
 
 impl BundleFile {
-    pub(crate) fn new(named: FlaggedFile) -> Self {
-        Self(ReloadedFile::new(named, AtStart::Optional))
+    pub(crate) fn new(flagged_file: FlaggedFile) -> Self {
+        Self(ReloadedFile::new(flagged_file, AtStart::Optional))
     }
 
     pub(crate) async fn reload(

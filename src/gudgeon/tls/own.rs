@@ -62,14 +62,14 @@ impl LeafNames {
                 names.push(other.clone());
             }
         }
-        let mut found = Vec::with_capacity(names.len());
+        let mut subject_names = Vec::with_capacity(names.len());
         for name in names {
             let is_name = !name.is_empty()
                 && name.len() <= 253
                 && name
                     .bytes()
                     .all(|byte| byte.is_ascii_alphanumeric() || b"-._*".contains(&byte));
-            found.push(match name.parse::<IpAddr>() {
+            subject_names.push(match name.parse::<IpAddr>() {
                 Ok(address) => SanType::IpAddress(address),
                 Err(_) => match Ia5String::try_from(name.clone()) {
                     Ok(name) if is_name => SanType::DnsName(name),
@@ -77,7 +77,7 @@ impl LeafNames {
                 },
             });
         }
-        Ok(Self(found))
+        Ok(Self(subject_names))
     }
 }
 

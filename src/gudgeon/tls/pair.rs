@@ -114,17 +114,17 @@ const fn fault(error: &pem::Error) -> &'static str {
 /// # Errors
 /// The error in it.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let mut found = Vec::new();
+    let mut certificates = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(pem) {
-        found.push(certificate.map_err(|cause| format!("not PEM: {}", fault(&cause)))?);
-        if found.len() > MAX_CERTIFICATES {
+        certificates.push(certificate.map_err(|cause| format!("not PEM: {}", fault(&cause)))?);
+        if certificates.len() > MAX_CERTIFICATES {
             return Err(format!("more than {MAX_CERTIFICATES} certificates in it"));
         }
     }
-    if found.is_empty() {
+    if certificates.is_empty() {
         return Err("no certificate in it".to_owned());
     }
-    Ok(found)
+    Ok(certificates)
 }
 
 /// Checks that the file is a bundle that a webhook configuration accepts.

@@ -103,20 +103,20 @@ impl Report {
         subject: &Subject,
         findings: &[Finding],
     ) {
-        for found in findings.iter().map(redact_finding) {
-            let line = part.line(&found.path);
-            self.warnings += usize::from(!found.is_error());
-            self.row(file, line, subject, &found);
+        for finding in findings.iter().map(redact_finding) {
+            let line = part.line(&finding.path);
+            self.warnings += usize::from(!finding.is_error());
+            self.row(file, line, subject, &finding);
             if self.format == ReportFormat::Text {
-                let warning = if found.is_error() { "" } else { "warning: " };
-                let place = match found.path.as_str() {
+                let warning = if finding.is_error() { "" } else { "warning: " };
+                let place = match finding.path.as_str() {
                     "" => String::new(),
                     path => format!("{path}: "),
                 };
                 let subject = subject.printable();
                 print_line(&format!(
                     "{file}:{line}: {subject}: {warning}{place}{}",
-                    found.message
+                    finding.message
                 ));
             }
         }
@@ -150,8 +150,8 @@ impl Report {
         self.unreadable += 1;
         let UnreadFile { name, cause } = unread;
         let message = format!("cannot read {name}: {cause}");
-        let found = Finding::error("", &message);
-        self.row(name, 0, &Subject::default(), &found);
+        let finding = Finding::error("", &message);
+        self.row(name, 0, &Subject::default(), &finding);
         if self.format == ReportFormat::Text {
             print_line(&message);
         }
@@ -181,7 +181,7 @@ impl Report {
         }
     }
 
-    fn row(&mut self, file: &str, line: usize, subject: &Subject, found: &Finding) {
+    fn row(&mut self, file: &str, line: usize, subject: &Subject, finding: &Finding) {
         if self.format == ReportFormat::Json {
             self.rows.push(json!({
                 "file": file,
@@ -189,9 +189,9 @@ impl Report {
                 "kind": subject.kind,
                 "namespace": subject.namespace,
                 "name": subject.name,
-                "severity": if found.is_error() { "error" } else { "warning" },
-                "path": found.path,
-                "message": found.message,
+                "severity": if finding.is_error() { "error" } else { "warning" },
+                "path": finding.path,
+                "message": finding.message,
             }));
         }
     }

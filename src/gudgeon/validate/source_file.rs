@@ -94,7 +94,7 @@ impl<'a> SourceFile<'a> {
             Some(object) => {
                 subject.namespace.clone_from(&object.namespace);
                 // No API server is here to complete the missing name.
-                if object.name.is_empty() && !findings.iter().any(|found| found.path == NAME) {
+                if object.name.is_empty() && !findings.iter().any(|finding| finding.path == NAME) {
                     findings.push(Finding::error(NAME, "is required"));
                 }
                 Some((object.kind, object.full_name()))

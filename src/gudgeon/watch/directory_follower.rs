@@ -95,16 +95,16 @@ impl<R: DirectoryReader> DirectoryFollower<R> {
     /// # Errors
     /// The directory cannot be read, or the scan has panicked: the next one reads everything with a fresh reader.
     pub(crate) async fn scan(&mut self) -> io::Result<R::Found> {
-        let found = self.try_scan().await;
+        let result = self.try_scan().await;
         let path = self.path.display();
-        match &found {
+        match &result {
             Ok(_) if std::mem::take(&mut self.lost) => info!("{path} can be read again"),
             Err(cause) if !std::mem::replace(&mut self.lost, true) => {
                 error!("cannot read {path}: {cause}; serving the last good content");
             }
             Ok(_) | Err(_) => {}
         }
-        found
+        result
     }
 
     /// Scans as `scan` does, without a line in the log: for a start that ends with the cause.

@@ -14,7 +14,7 @@ pub(super) fn findings(
     is_of_replica: bool,
 ) -> Vec<(ObjectRef, Finding)> {
     let world = snapshot.world();
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for (key, cause) in &hub.facts.broken_secrets() {
         let served = match world.credentials.contains_key(key) {
             _ if !is_of_replica => "replicas that have seen a good certificate of it serve that",
@@ -24,7 +24,7 @@ pub(super) fn findings(
         let (namespace, name) = key;
         let words = format!("cannot use Secret {namespace}/{name}: {cause}; {served}");
         let objects = objects_naming(world, &hub.options.settings, key).into_iter();
-        found.extend(objects.map(|object| (object, Finding::warning("", &words))));
+        findings.extend(objects.map(|object| (object, Finding::warning("", &words))));
     }
-    found
+    findings
 }

@@ -112,8 +112,8 @@ fn ingresses(hub: &Hub, lost: &BTreeMap<ClusterObjectKey, Vec<Finding>>) -> Vec<
         (ingress.clone(), findings.collect())
     });
     let mut all: BTreeMap<_, BTreeSet<Finding>> = own.collect();
-    for (made, findings) in lost {
-        if let Some(ingress) = notes.generated_from.get(made) {
+    for (name, findings) in lost {
+        if let Some(ingress) = notes.generated_from.get(name) {
             let of_ingress = all.entry(ingress.clone()).or_default();
             of_ingress.extend(findings.iter().cloned());
         }
@@ -151,15 +151,15 @@ fn unserved_ingresses(hub: &Hub, notes: &IngressNotes) -> Vec<(transform::Key, F
     };
     let gateways = notes.gateways();
     // One setting of the mesh selects the routers of all.
-    let mut known: Option<(&BTreeMap<String, String>, bool)> = None;
+    let mut last: Option<(&BTreeMap<String, String>, bool)> = None;
     let unserved = gateways.filter_map(|((_, namespace, name), ingress)| {
         let gateway = world.gateways.get(&(namespace.clone(), name.clone()))?;
         let selector = &gateway.spec.selector;
-        let is_served = match known {
+        let is_served = match last {
             Some((of, is_served)) if of == selector => is_served,
             Some(_) | None => is_selected(selector),
         };
-        known = Some((selector, is_served));
+        last = Some((selector, is_served));
         // A Gateway of the user's may stand under the name, with any selector.
         let label = selector.get("istio")?;
         (!is_served).then(|| {
@@ -319,8 +319,8 @@ fn of_services(object: &ConfigObject, lost: &BTreeMap<ServiceKey, Vec<Finding>>)
         return Vec::new();
     }
     let keys = service_keys(object).into_iter();
-    let found = keys.filter_map(|keys| keys.iter().find_map(|key| lost.get(key)));
-    found.flatten().cloned().collect()
+    let conflicts = keys.filter_map(|keys| keys.iter().find_map(|key| lost.get(key)));
+    conflicts.flatten().cloned().collect()
 }
 
 /// A finding that is about no field.

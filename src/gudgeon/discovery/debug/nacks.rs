@@ -68,20 +68,20 @@ impl Nacks {
     /// Describes the NACKs of one object.
     pub(super) fn of(&self, kind: &str, namespace: &Arc<str>, name: &Arc<str>) -> Vec<String> {
         let kind = api::config::KINDS.iter().find(|row| row.kind == kind);
-        let found = kind.and_then(|row| {
+        let nacks = kind.and_then(|row| {
             self.0.get(&RefusedPart::Object(ObjectRef {
                 kind: row.kind,
                 namespace: Arc::clone(namespace),
                 name: Arc::clone(name),
             }))
         });
-        found.map(ObjectNacks::lines).unwrap_or_default()
+        nacks.map(ObjectNacks::lines).unwrap_or_default()
     }
 
     /// Describes the NACKs of resources of one service.
     pub(super) fn of_service(&self, service: &ServiceKey) -> Vec<String> {
-        let found = self.0.get(&RefusedPart::Service(service.clone()));
-        found.map(ObjectNacks::lines).unwrap_or_default()
+        let nacks = self.0.get(&RefusedPart::Service(service.clone()));
+        nacks.map(ObjectNacks::lines).unwrap_or_default()
     }
 }
 

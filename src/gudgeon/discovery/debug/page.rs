@@ -206,16 +206,16 @@ fn proxy(page: &mut String, hub: &Hub, session: &Session) {
             };
             page.push_str(&cell);
             if let Some(nack) = stream.status(kind).and_then(|status| status.nack) {
-                let made = match stream.nacked_rules_text(kind, MAX_RULES) {
-                    made if made.is_empty() => made,
-                    made => format!("({made}) "),
+                let rules = match stream.nacked_rules_text(kind, MAX_RULES) {
+                    rules if rules.is_empty() => rules,
+                    rules => format!("({rules}) "),
                 };
                 let _written = write!(
                     refusals,
                     "{}: {} {}",
                     kind.as_str(),
                     escaped(clipped(&nack.message)),
-                    escaped(&made)
+                    escaped(&rules)
                 );
             }
         }
@@ -302,22 +302,22 @@ fn write_reports(page: &mut String, hub: &Hub, sources: &Sources) {
     let conflicts = hub.snapshot().map(|snapshot| snapshot.conflicts());
     let conflicts = conflicts.unwrap_or_default();
     let mut reports = hub.with_registries(Registries::reports);
-    let written: Vec<_> = sources
+    let objects: Vec<_> = sources
         .config_objects(hub)
         .into_iter()
-        .filter(|written| written.all_findings().next().is_some())
+        .filter(|objects| objects.all_findings().next().is_some())
         .collect();
     // A report about an object that has a row of its own is not listed again.
-    let read = |written: &&std::sync::Arc<sources::catalogue::ConfigObject>| {
-        config::unread_api(&written.api_version).is_none()
+    let read = |objects: &&std::sync::Arc<sources::catalogue::ConfigObject>| {
+        config::unread_api(&objects.api_version).is_none()
     };
-    let listed: BTreeSet<_> = written
+    let listed: BTreeSet<_> = objects
         .iter()
         .filter(read)
-        .map(|written| (&*written.kind, &written.namespace, &written.name))
+        .map(|objects| (&*objects.kind, &objects.namespace, &objects.name))
         .collect();
     reports.retain(|one| !listed.contains(&(one.kind, &one.namespace, &one.name)));
-    let all = conflicts.len() + reports.len() + written.len();
+    let all = conflicts.len() + reports.len() + objects.len();
     if all == 0 {
         return;
     }
@@ -332,12 +332,12 @@ fn write_reports(page: &mut String, hub: &Hub, sources: &Sources) {
         (what, String::new(), report.message)
     });
     let (accepted, refused): (Vec<_>, Vec<_>) =
-        written.into_iter().partition(|written| written.is_accepted);
-    let [refused, accepted] = [refused, accepted].map(|written| {
-        written.into_iter().map(|written| {
-            let what = format!("{} {}/{}", written.kind, written.namespace, written.name);
-            let place = written.origin.to_string();
-            (what, place, messages(written.all_findings()).join("; "))
+        objects.into_iter().partition(|objects| objects.is_accepted);
+    let [refused, accepted] = [refused, accepted].map(|objects| {
+        objects.into_iter().map(|objects| {
+            let what = format!("{} {}/{}", objects.kind, objects.namespace, objects.name);
+            let place = objects.origin.to_string();
+            (what, place, messages(objects.all_findings()).join("; "))
         })
     });
     // The page has room for a number of rows: refusals come first.

@@ -24,37 +24,37 @@ impl SelectingServices {
                 *counts.entry((&service.key.namespace, label)).or_default() += 1;
             }
         }
-        let mut found = Self::default();
+        let mut services = Self::default();
         for service in all {
             let namespace = &service.key.namespace;
             let count = |label: &(&_, &_)| counts.get(&(namespace, *label)).copied();
             if let Some((name, value)) = service.selector.iter().min_by_key(count) {
-                let of_namespace = found.0.entry(namespace.clone()).or_default();
+                let of_namespace = services.0.entry(namespace.clone()).or_default();
                 let of_label = of_namespace.entry((name.clone(), value.clone()));
                 of_label.or_default().push(Arc::clone(service));
             }
         }
-        found
+        services
     }
 
     /// Returns the first service, by its key, whose selector matches these labels.
     pub(super) fn first(&self, namespace: &str, labels: &Labels) -> Option<&Arc<Service>> {
-        let found = self.candidates(namespace, labels).filter(|service| {
+        let candidates = self.candidates(namespace, labels).filter(|service| {
             let mut wanted = service.selector.iter();
             wanted.all(|(name, value)| labels.get(name) == Some(value))
         });
-        found.min_by_key(|service| &service.key)
+        candidates.min_by_key(|service| &service.key)
     }
 
     /// Services that have one of these labels in their selectors. Each of those that match is one.
     fn candidates(&self, namespace: &str, labels: &Labels) -> impl Iterator<Item = &Arc<Service>> {
         let of_namespace = self.0.get(namespace);
         let labels = labels.iter();
-        let found = labels.filter_map(move |(name, value)| {
+        let services = labels.filter_map(move |(name, value)| {
             let label = (name.clone(), value.clone());
             of_namespace?.get(&label)
         });
-        found.flatten()
+        services.flatten()
     }
 }
 

@@ -79,15 +79,15 @@ struct Pods<'a> {
 }
 
 fn selected<'a>(world: &'a World, service: &Service) -> Pods<'a> {
-    let mut found = Pods::default();
+    let mut pods = Pods::default();
     for pod in world.workloads.values() {
         if pod.key.namespace == service.key.namespace && selects(&service.selector, &pod.labels) {
-            found.all += 1;
-            found.ready += usize::from(pod.health == Health::Ready);
-            found.names.extend(pod.ports.keys().map(|name| &**name));
+            pods.all += 1;
+            pods.ready += usize::from(pod.health == Health::Ready);
+            pods.names.extend(pod.ports.keys().map(|name| &**name));
         }
     }
-    found
+    pods
 }
 
 /// The cause for a service without any endpoint.

@@ -112,7 +112,8 @@ impl IngressNotes {
     /// Returns one line per finding.
     fn messages(&self) -> BTreeSet<String> {
         let all = self.findings.iter();
-        let all = all.flat_map(|(key, found)| found.iter().map(move |message| (key, message)));
+        let all =
+            all.flat_map(|(key, findings)| findings.iter().map(move |message| (key, message)));
         all.map(|(key, message)| format!("Ingress {key}: {message}"))
             .collect()
     }
@@ -159,17 +160,17 @@ impl IngressRules {
         // With another mesh other Ingresses may count.
         let known = known.filter(|known| Arc::ptr_eq(&known.inputs.mesh, &inputs.mesh));
         let is_known = known.is_some();
-        let mut made = known.unwrap_or_else(|| GeneratedRules::new(&inputs.mesh, domain));
-        if is_known && made.inputs.is(&inputs) {
-            self.made = Some(made);
+        let mut rules = known.unwrap_or_else(|| GeneratedRules::new(&inputs.mesh, domain));
+        if is_known && rules.inputs.is(&inputs) {
+            self.made = Some(rules);
             return Some(Changes::default());
         }
-        let (changes, has_news) = made.update(inputs, domain);
+        let (changes, has_news) = rules.update(inputs, domain);
         // Most changes are of Services in which no Ingress has a part.
         if has_news || !is_known {
-            self.note(made.notes());
+            self.note(rules.notes());
         }
-        self.made = Some(made);
+        self.made = Some(rules);
         is_known.then_some(changes)
     }
 
@@ -352,10 +353,10 @@ fn configured(one: &Generated) -> Result<AnyConfigured, String> {
 }
 
 impl<T: Clone + PartialEq> ObjectsWithGenerated<T> {
-    fn join(&mut self, written: &mut Arc<Objects<T>>, made: &Arc<Objects<T>>, is_new: bool) {
-        if is_new || !Arc::ptr_eq(&self.written, written) {
-            let mut all = (**written).clone();
-            for (key, one) in made.iter() {
+    fn join(&mut self, objects: &mut Arc<Objects<T>>, generated: &Arc<Objects<T>>, is_new: bool) {
+        if is_new || !Arc::ptr_eq(&self.written, objects) {
+            let mut all = (**objects).clone();
+            for (key, one) in generated.iter() {
                 all.entry(key.clone()).or_insert_with(|| Arc::clone(one));
             }
             let mut pairs = self.all.iter().zip(&all);
@@ -366,9 +367,9 @@ impl<T: Clone + PartialEq> ObjectsWithGenerated<T> {
             if !is_same {
                 self.all = Arc::new(all);
             }
-            self.written = Arc::clone(written);
+            self.written = Arc::clone(objects);
         }
-        *written = Arc::clone(&self.all);
+        *objects = Arc::clone(&self.all);
     }
 }
 

@@ -98,9 +98,10 @@ impl Plaintext {
 
     /// Forgets an address that only proxies with certificates still use: it is served as its labels say.
     fn reconcile(&mut self, address: IpAddr) {
-        let known = self.addresses.get(&address);
-        let known = known.filter(|streams| streams.without == 0 && streams.with > 0);
-        if let Some(streams) = known {
+        let streams_of_address = self.addresses.get(&address);
+        let streams_of_address =
+            streams_of_address.filter(|streams| streams.without == 0 && streams.with > 0);
+        if let Some(streams) = streams_of_address {
             self.lingering.remove(&(streams.left + LINGER, address));
             self.addresses.remove(&address);
             self.is_changed = true;

@@ -65,12 +65,12 @@ impl Hub {
         };
         // The snapshot is served before it is notified, so that a stream which joins next begins with it.
         self.serve(Arc::clone(&next.snapshot));
-        let made = self.clock.now();
-        let streams = self.notify(due, &current, &next, &names, made);
+        let made_at = self.clock.now();
+        let streams = self.notify(due, &current, &next, &names, made_at);
         let pushed = Pushed {
-            at: made,
+            at: made_at,
             waited: begun.saturating_sub(due.since),
-            build_time: made.saturating_sub(begun),
+            build_time: made_at.saturating_sub(begun),
             full: next.full,
             reasons: due.batch.reasons,
             streams,

@@ -23,8 +23,8 @@ impl SyncStates {
         let mut states = self.states();
         let kind = std::mem::discriminant::<SyncState>;
         match states.get_mut(id) {
-            Some((known, _)) if known == to => return false,
-            Some((known, _)) if kind(known) == kind(to) => known.clone_from(to),
+            Some((state, _)) if state == to => return false,
+            Some((state, _)) if kind(state) == kind(to) => state.clone_from(to),
             Some(_) | None => {
                 states.insert(id.clone(), (to.clone(), since));
             }

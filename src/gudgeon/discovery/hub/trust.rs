@@ -49,9 +49,9 @@ impl Trust {
         current.domains = domains(mesh, &self.default);
         let own = Arc::clone(&current.domains.own);
         drop(current);
-        self.own.send_if_modified(|known| {
-            let is_other = *known != own;
-            *known = own;
+        self.own.send_if_modified(|domain| {
+            let is_other = *domain != own;
+            *domain = own;
             is_other
         });
     }

@@ -52,11 +52,11 @@ impl UpdateQueue {
         S: FnOnce(&mut Registries) -> Changes + Send + 'static,
     {
         let mut waiting = self.waiting();
-        let known = self.progress();
-        if !is_large && !known.is_busy() {
+        let progress = self.progress();
+        if !is_large && !progress.is_busy() {
             return Some(step);
         }
-        let number = known.enqueued + 1;
+        let number = progress.enqueued + 1;
         waiting.push((number, Box::new(step)));
         self.progress.send_modify(|now| now.enqueued = number);
         None
@@ -178,9 +178,9 @@ impl Hub {
         };
         self.inputs()
             .change(now, merged, &changes, pushes, &self.metrics);
-        self.requests.send_if_modified(|known| {
-            let is_other = *known != world.request_authentications;
-            *known = Arc::clone(&world.request_authentications);
+        self.requests.send_if_modified(|policies| {
+            let is_other = *policies != world.request_authentications;
+            *policies = Arc::clone(&world.request_authentications);
             is_other
         });
         self.log_rate_limiters.left_out(&news);

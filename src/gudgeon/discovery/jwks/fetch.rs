@@ -232,8 +232,8 @@ impl Fetcher {
         let mut servers = forbidden.addresses.clone();
         for server in &forbidden.names {
             // One that is not found is asked by nobody.
-            let found = self.lookup(server, port).await.unwrap_or_default();
-            servers.extend(found.iter().map(|one| one.ip().to_canonical()));
+            let addresses = self.lookup(server, port).await.unwrap_or_default();
+            servers.extend(addresses.iter().map(|one| one.ip().to_canonical()));
         }
         let (mut refused, mut tries) = (None, Vec::new());
         // An absolute name keeps its last dot: without it the resolver would try the system's search domains first.
@@ -258,21 +258,21 @@ impl Fetcher {
         let turn = turn.map_err(|_| FetchError::Resolve)?;
         let host = host.to_owned();
         // A thread looks it up to its end, also when nobody waits any more: its turn lasts as long.
-        let found = tokio::spawn(async move {
-            let found = tokio::net::lookup_host((host, port)).await;
+        let addresses = tokio::spawn(async move {
+            let addresses = tokio::net::lookup_host((host, port)).await;
             drop(turn);
-            found.map(Iterator::collect)
+            addresses.map(Iterator::collect)
         });
-        match found.await {
-            Ok(Ok(found)) => Ok(found),
+        match addresses.await {
+            Ok(Ok(addresses)) => Ok(addresses),
             Ok(Err(_)) | Err(_) => Err(FetchError::Resolve),
         }
     }
 
     async fn tls(&self) -> Result<Arc<ClientConfig>, FetchError> {
         let roots = || self.roots.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = roots().clone();
-        if let Some((read, config)) = known
+        let cached = roots().clone();
+        if let Some((read, config)) = cached
             && read.elapsed() < ROOTS_AGE
         {
             return Ok(config);

@@ -44,20 +44,20 @@ pub(in crate::discovery) fn wanted_keys(policies: &Objects<RequestAuthentication
             };
             let namespace = &policy.namespace;
             let by = (namespace.clone(), policy.name.clone(), at);
-            let known = all.wanted.get(&source);
+            let source_entry = all.wanted.get(&source);
             // A namespace pays for a source once, however many of its rules want it.
-            if !known.is_some_and(|one| one.timeouts.contains_key(namespace)) {
+            if !source_entry.is_some_and(|one| one.timeouts.contains_key(namespace)) {
                 let count = of_namespace.entry(namespace.clone()).or_default();
-                let is_beyond = known.is_none() && all.wanted.len() >= MAX_KEY_SETS;
+                let is_beyond = source_entry.is_none() && all.wanted.len() >= MAX_KEY_SETS;
                 if *count >= MAX_PER_NAMESPACE || is_beyond {
                     beyond.push((source, by));
                     continue;
                 }
                 *count += 1;
             }
-            let written = rule.timeout.as_ref().map(duration::nanos);
-            let written = written.and_then(|nanos| u64::try_from(nanos).ok());
-            let timeout = written
+            let timeout_nanos = rule.timeout.as_ref().map(duration::nanos);
+            let timeout_nanos = timeout_nanos.and_then(|nanos| u64::try_from(nanos).ok());
+            let timeout = timeout_nanos
                 .map_or(TIMEOUT, Duration::from_nanos)
                 .min(MAX_FETCH_TIMEOUT);
             let one = all.wanted.entry(source).or_default();

@@ -18,8 +18,8 @@ impl ResponseBudget {
     }
 
     pub(super) fn add(&self, bytes: usize) {
-        let left = self.left().saturating_add(bytes);
-        self.0.store(left, Ordering::Relaxed);
+        let bytes_left = self.left().saturating_add(bytes);
+        self.0.store(bytes_left, Ordering::Relaxed);
     }
 
     pub(super) fn is_spent(&self) -> bool {
@@ -31,8 +31,8 @@ impl ResponseBudget {
     }
 
     fn spend(&self, bytes: usize) {
-        let left = self.left().saturating_sub(bytes);
-        self.0.store(left, Ordering::Relaxed);
+        let bytes_left = self.left().saturating_sub(bytes);
+        self.0.store(bytes_left, Ordering::Relaxed);
     }
 }
 

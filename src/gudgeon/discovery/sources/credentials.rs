@@ -20,15 +20,15 @@ use crate::discovery::hub::{Hub, PendingLookup};
 pub(super) fn start(hub: &Arc<Hub>, cluster: Cluster, pace: WatchTiming, loops: &mut JoinSet<()>) {
     let looking = hub.edge.begin();
     let (wanted_sender, wanted) = watch::channel(Arc::default());
-    let (to, found) = watch::channel(FoundCredentials::default());
+    let (to, credentials) = watch::channel(FoundCredentials::default());
     loops.spawn(look_for(cluster, pace, wanted, to));
-    loops.spawn(follow(Arc::clone(hub), wanted_sender, found, looking));
+    loops.spawn(follow(Arc::clone(hub), wanted_sender, credentials, looking));
 }
 
 async fn follow(
     hub: Arc<Hub>,
     wanted_sender: watch::Sender<Arc<WantedCredentials>>,
-    mut found: watch::Receiver<FoundCredentials>,
+    mut credentials: watch::Receiver<FoundCredentials>,
     looking: PendingLookup,
 ) {
     let mut looking = Some(looking);
@@ -42,11 +42,11 @@ async fn follow(
     loop {
         tokio::select! {
             changed = snapshots.changed() => if changed.is_err() { return },
-            changed = found.changed() => {
+            changed = credentials.changed() => {
                 if changed.is_err() {
                     return;
                 }
-                let FoundCredentials { all, broken, .. } = found.borrow_and_update().clone();
+                let FoundCredentials { all, broken, .. } = credentials.borrow_and_update().clone();
                 hub.facts.set_broken_secrets(&source, broken);
                 hub.update(|registries| registries.set_credentials(all));
             }
@@ -74,14 +74,17 @@ async fn follow(
             is_known |= replace(&wanted_sender, wanted);
             last = Some(names);
         }
-        let found = found.borrow();
+        let credentials = credentials.borrow();
         let served = &snapshot.world().credentials;
-        let is_served = found
+        let is_served = credentials
             .all
             .iter()
             .all(|(key, one)| served.get(key) == Some(one));
         // Routers may come once the Secrets that are named now were looked for, and are in this snapshot.
-        if is_known && looking.is_some() && found.resolved == **wanted_sender.borrow() && is_served
+        if is_known
+            && looking.is_some()
+            && credentials.resolved == **wanted_sender.borrow()
+            && is_served
         {
             looking = None;
         }
@@ -91,16 +94,16 @@ async fn follow(
 /// Replaces the wanted credentials; returns true if they are known. `None`: looking for them has panicked, and the last ones stay,
 /// since without any each gateway would lose its certificates.
 fn replace(
-    known: &watch::Sender<Arc<WantedCredentials>>,
+    current: &watch::Sender<Arc<WantedCredentials>>,
     wanted: Option<WantedCredentials>,
 ) -> bool {
     let Some(wanted) = wanted else {
         return false;
     };
-    known.send_if_modified(|known| {
-        let is_news = **known != wanted;
+    current.send_if_modified(|current| {
+        let is_news = **current != wanted;
         if is_news {
-            *known = Arc::new(wanted);
+            *current = Arc::new(wanted);
         }
         is_news
     });

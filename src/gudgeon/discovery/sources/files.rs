@@ -46,11 +46,11 @@ impl DirectoryReader for Files {
     type Found = Outcome;
 
     fn scan(&mut self, _: bool) -> io::Result<Scan<Outcome>> {
-        let mut found = self.read()?;
+        let mut scan = self.read()?;
         Ok(Scan {
-            folders: std::mem::take(&mut found.folders),
-            hangs: found.hangs,
-            found,
+            folders: std::mem::take(&mut scan.folders),
+            hangs: scan.hangs,
+            found: scan,
         })
     }
 

@@ -39,7 +39,7 @@ pub(super) fn start(
     let hub = Arc::clone(hub);
     loops.spawn(async move {
         let mut snapshots = hub.current.watch();
-        let (to, mut found) = watch::channel(None::<Arc<Ingresses>>);
+        let (to, mut ingresses) = watch::channel(None::<Arc<Ingresses>>);
         let mut running = JoinSet::new();
         let mut waits = Some(waits);
         loop {
@@ -55,7 +55,7 @@ pub(super) fn start(
                 to.send_if_modified(|known| known.take().is_some());
                 waits = None;
             }
-            let now = found.borrow_and_update().clone();
+            let now = ingresses.borrow_and_update().clone();
             let is_known = now.is_some();
             let all = now.unwrap_or_default();
             let Some(last) = set(&hub, Arc::clone(&all)).await else {
@@ -75,7 +75,7 @@ pub(super) fn start(
             tokio::select! {
                 changed = snapshots.changed() => if changed.is_err() { return },
                 changed = own.counts.changed() => if changed.is_err() { return },
-                _ = found.changed() => {}
+                _ = ingresses.changed() => {}
             }
         }
     });

@@ -90,8 +90,8 @@ pub(super) fn start(
 ) -> Result<Arc<McpSources>, Failure> {
     let mesh = hub.world().mesh;
     let received = address::received(flags.mcp_max_msg_size).map_err(Failure::config)?;
-    let named = flags.mcp_server_addrs.iter();
-    let named = named.map(|address| {
+    let named_sources = flags.mcp_server_addrs.iter();
+    let named_sources = named_sources.map(|address| {
         let source = ConfigSource {
             address: address.clone(),
             ..ConfigSource::default()
@@ -99,13 +99,13 @@ pub(super) fn start(
         address::named(&source, received)
             .map_err(|cause| Failure::config(format!("cannot use --mcpServerAddrs {cause}")))
     });
-    let mut named = named.collect::<Result<Vec<_>, _>>()?;
+    let mut named_sources = named_sources.collect::<Result<Vec<_>, _>>()?;
     if updates.is_some() {
-        named.push(SourceName::Role);
+        named_sources.push(SourceName::Role);
     }
     let port = match flags.mcp_sink_addr.as_deref() {
         Some(address) if !address.is_empty() => {
-            named.push(SourceName::Dialling);
+            named_sources.push(SourceName::Dialling);
             let list = &flags.access_list_file;
             Some(port::open(address, list, hub, received)?)
         }
@@ -117,7 +117,7 @@ pub(super) fn start(
         // It is opened once.
         let _first = hub.port_access.set(server.port_access());
     }
-    let are_named = !(named.is_empty() && configured.is_empty());
+    let are_named = !(named_sources.is_empty() && configured.is_empty());
     let id = |cluster: ClusterId| SourceId {
         registry: Registry::External,
         cluster,
@@ -127,7 +127,7 @@ pub(super) fn start(
         own: Own::new(are_named, flags.config_dir.is_some()),
         rules: id(hub.options.settings.cluster.clone()),
         services: id(SERVICES.into()),
-        named,
+        named: named_sources,
         received,
         patience: flags.mcp_sync_timeout,
         unusable: LogRateLimiter::new(100),
@@ -201,13 +201,13 @@ impl McpSources {
         let mut sources = Vec::new();
         for wanted in configured {
             // A source that is still named keeps its stream and its objects, at its new place.
-            let known = old.iter().position(|source| {
+            let place = old.iter().position(|source| {
                 source
                     .as_ref()
                     .is_some_and(|source| source.wanted == wanted)
             });
-            let source = known.and_then(|at| old.get_mut(at).and_then(Option::take));
-            places.push(known);
+            let source = place.and_then(|at| old.get_mut(at).and_then(Option::take));
+            places.push(place);
             sources.push(match source {
                 Some(mut source) => {
                     source.leaves = false;
@@ -389,15 +389,15 @@ impl McpSources {
                 SYNTHETIC => &mut state.services,
                 _ => &mut state.rules,
             };
-            let Some(taken) = object else {
+            let Some(received) = object else {
                 rules.remove(&collection, &name);
                 continue;
             };
             let place = state.union.source_of(&collection, &name);
             let source = place.and_then(|place| Some(state.sources.get(place)?.as_origin()));
-            let origin = taken.origin.clone().or(source).unwrap_or_default();
-            let (at, object) = ((&collection, &name), &taken.object);
-            if let Err(cause) = rules.set(at, object, taken.created, origin.clone())
+            let origin = received.origin.clone().or(source).unwrap_or_default();
+            let (at, object) = ((&collection, &name), &received.object);
+            if let Err(cause) = rules.set(at, object, received.created, origin.clone())
                 && let Some(more) = self.unusable.suffix_if_allowed()
             {
                 let line = redact_text(&format!("{origin}: {collection} {name}: {cause}"));

@@ -123,7 +123,7 @@ impl FileSource {
         let mut directory = DirectoryFollower::new(&self.path, debounce, opened).await;
         loop {
             match directory.scan().await {
-                Ok(found) => self.emit(found).await,
+                Ok(objects) => self.emit(objects).await,
                 Err(cause) => {
                     self.lost = true;
                     self.engine.set_stale(Some(cause.to_string()));
@@ -133,12 +133,12 @@ impl FileSource {
         }
     }
 
-    async fn emit(&mut self, found: FoundObjects) {
+    async fn emit(&mut self, objects: FoundObjects) {
         let FoundObjects {
             look,
             changes,
             whole,
-        } = found;
+        } = objects;
         // Its last objects were served meanwhile.
         if std::mem::take(&mut self.lost) {
             self.engine.set_stale(None);

@@ -259,7 +259,7 @@ fn cause(error: &Finding) -> Cause {
 }
 
 fn response_warnings(findings: &[Finding]) -> Vec<String> {
-    let warnings = findings.iter().filter(|found| !found.is_error());
+    let warnings = findings.iter().filter(|finding| !finding.is_error());
     let mut rendered: Vec<String> = warnings
         .clone()
         .map(|warning| {

@@ -115,20 +115,20 @@ impl DirectoryReader for TalliedDirectory {
     type Found = FolderScan;
 
     fn scan(&mut self, is_first: bool) -> io::Result<Scan<FolderScan>> {
-        let mut found = self.directory.scan()?;
+        let mut scan = self.directory.scan()?;
         let mut tally = self.local.tally();
         if is_first {
             // A reader before this one may have found objects that are gone.
             let known = tally.members.keys().chain(&tally.core);
-            let gone = gone(known, &found.changes);
-            found.changes.extend(gone);
+            let gone = gone(known, &scan.changes);
+            scan.changes.extend(gone);
         }
-        tally.take(&found.changes);
+        tally.take(&scan.changes);
         Ok(Scan {
-            folders: std::mem::take(&mut found.folders),
-            hangs: found.hangs,
+            folders: std::mem::take(&mut scan.folders),
+            hangs: scan.hangs,
             found: FolderScan {
-                scan: found,
+                scan,
                 messages: self.directory.messages().into_iter().collect(),
             },
         })
@@ -228,14 +228,14 @@ impl Local {
         collections: Vec<String>,
         apply: Apply,
     ) {
-        let mut known: BTreeMap<EntryId, EntryChange> = BTreeMap::new();
+        let mut by_entry: BTreeMap<EntryId, EntryChange> = BTreeMap::new();
         let mut was_complete = false;
         loop {
             let update = select! {
                 // What is told next is a change of all.
                 biased;
                 () = self.replays.notified() => RuleUpdate {
-                    changes: known.values().cloned().collect(),
+                    changes: by_entry.values().cloned().collect(),
                     is_whole: false,
                     report: self.report(),
                     is_complete: was_complete,
@@ -252,16 +252,16 @@ impl Local {
                 is_complete,
             } = update;
             if is_whole {
-                changes.extend(gone(known.keys(), &changes));
+                changes.extend(gone(by_entry.keys(), &changes));
             }
             for change in &changes {
                 match change {
-                    EntryChange::Set(id, ..) => known.insert(id.clone(), change.clone()),
+                    EntryChange::Set(id, ..) => by_entry.insert(id.clone(), change.clone()),
                     EntryChange::Moved(id, entry, origin) => {
                         let now = EntryChange::Set(id.clone(), entry.clone(), origin.clone());
-                        known.insert(id.clone(), now)
+                        by_entry.insert(id.clone(), now)
                     }
-                    EntryChange::Gone(id) => known.remove(id),
+                    EntryChange::Gone(id) => by_entry.remove(id),
                 };
             }
             was_complete |= is_complete;
@@ -307,15 +307,15 @@ fn by_collection(all: &[EntryChange], collections: &[String]) -> Vec<Changes<Rec
     let mut changed: BTreeMap<&str, Changes<ReceivedObject>> = BTreeMap::new();
     let wanted: BTreeSet<_> = collections.iter().map(String::as_str).collect();
     for change in all {
-        let (id, taken) = match change {
+        let (id, received) = match change {
             EntryChange::Set(id, Entry::Object { object, created }, origin)
             | EntryChange::Moved(id, Entry::Object { object, created }, origin) => {
-                let taken = ReceivedObject {
+                let received = ReceivedObject {
                     object: Arc::clone(object),
                     created: *created,
                     origin: Some(origin.clone()),
                 };
-                (id, Some(Arc::new(taken)))
+                (id, Some(Arc::new(received)))
             }
             EntryChange::Gone(id) => (id, None),
             EntryChange::Set(_, Entry::Core { .. }, _)
@@ -329,8 +329,8 @@ fn by_collection(all: &[EntryChange], collections: &[String]) -> Vec<Changes<Rec
             ..Changes::default()
         });
         let name = Arc::clone(&id.name);
-        match taken {
-            Some(taken) => changes.set.push((name, taken)),
+        match received {
+            Some(received) => changes.set.push((name, received)),
             None => changes.removed.push(name),
         }
     }
@@ -338,13 +338,13 @@ fn by_collection(all: &[EntryChange], collections: &[String]) -> Vec<Changes<Rec
 }
 
 /// Objects that were there and are not among all that there are.
-fn gone<'a>(known: impl Iterator<Item = &'a EntryId>, all: &[EntryChange]) -> Vec<EntryChange> {
+fn gone<'a>(ids: impl Iterator<Item = &'a EntryId>, all: &[EntryChange]) -> Vec<EntryChange> {
     let there = all.iter().filter_map(|change| match change {
         EntryChange::Set(id, ..) | EntryChange::Moved(id, ..) => Some(id),
         EntryChange::Gone(_) => None,
     });
     let there: BTreeSet<_> = there.collect();
-    let gone = known.filter(|id| !there.contains(id));
+    let gone = ids.filter(|id| !there.contains(id));
     gone.cloned().map(EntryChange::Gone).collect()
 }
 

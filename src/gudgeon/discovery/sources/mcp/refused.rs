@@ -64,13 +64,13 @@ impl FollowedSource {
         if let SourceOrigin::Local(local) = &self.origin {
             return of_report(&local.report(), max);
         }
-        let mut known = BTreeSet::new();
+        let mut names = BTreeSet::new();
         let streams = self.streams();
         let rows = streams
             .iter()
             .flat_map(|objects| of_sink(objects, &self.as_origin(), max));
         // Replicas send the same.
-        let once = rows.filter(|row| known.insert((row.collection.clone(), row.name.clone())));
+        let once = rows.filter(|row| names.insert((row.collection.clone(), row.name.clone())));
         once.take(max).collect()
     }
 
@@ -148,9 +148,9 @@ pub(super) fn objects_of(
     for objects in streams {
         let sink = objects.blocking_sink();
         for (collection, _) in sink.status() {
-            let known = all.entry(collection.to_string()).or_default();
+            let collection_names = all.entry(collection.to_string()).or_default();
             for (name, one) in sink.entries(collection) {
-                let is_accepted = known.entry(name.to_string()).or_insert(true);
+                let is_accepted = collection_names.entry(name.to_string()).or_insert(true);
                 *is_accepted &= one.status() == ObjectStatus::Accepted;
             }
         }
