@@ -59,7 +59,7 @@ pub struct DebounceOptions {
 }
 
 /// Endpoints wait no longer, whatever else changes: one that left must not be served for as long as services come and go.
-const ENDPOINTS_MAX: Duration = Duration::from_secs(1);
+const MAX_ENDPOINTS_DELAY: Duration = Duration::from_secs(1);
 
 impl Default for DebounceOptions {
     fn default() -> Self {
@@ -209,10 +209,10 @@ impl Debounce {
             return Some(burst.first);
         }
         if let Some(waiting) = &self.waiting {
-            // Other changes put endpoints off as their own do, but for [`ENDPOINTS_MAX`] at most.
+            // Other changes put endpoints off as their own do, but for [`MAX_ENDPOINTS_DELAY`] at most.
             burst.add(waiting.burst.last.max(burst.last));
         }
-        let max = self.options.max.min(ENDPOINTS_MAX);
+        let max = self.options.max.min(MAX_ENDPOINTS_DELAY);
         Some(burst.deadline(self.options.quiet, max))
     }
 }

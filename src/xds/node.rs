@@ -60,12 +60,12 @@ impl fmt::Display for BadNode {
 
 /// Longest id, and longest string of those that have a meaning here (discovery.md §9). A name of Kubernetes has 253 bytes, an id
 /// has two of them and a domain; a path rarely has more than a few hundred. Strings without a meaning here, such as the
-/// annotations that an injector may put into metadata, have no bound but [`METADATA_BYTES`]: they are not kept.
-pub const STRING_BYTES: usize = 1 << 10;
+/// annotations that an injector may put into metadata, have no bound but [`MAX_METADATA_BYTES`]: they are not kept.
+pub const MAX_STRING_BYTES: usize = 1 << 10;
 /// Labels of a node (discovery.md §9).
 pub const LABELS: usize = 256;
 /// Longest metadata, encoded (discovery.md §9).
-pub const METADATA_BYTES: usize = 64 << 10;
+pub const MAX_METADATA_BYTES: usize = 64 << 10;
 
 /// Keys of metadata that have a meaning here, or are shown.
 const KEYS: [&str; 26] = [
@@ -281,9 +281,9 @@ impl Node {
 /// Checks what a node says of itself against the bounds, before anything of it is kept.
 fn bounded(node: &core::Node) -> Result<(), BadNode> {
     let within = |what: &str, text: &str| match text.len() {
-        0..=STRING_BYTES => Ok(()),
+        0..=MAX_STRING_BYTES => Ok(()),
         length => Err(BadNode::TooLarge(format!(
-            "node {what}: {length} bytes, {STRING_BYTES} are allowed: {:?}",
+            "node {what}: {length} bytes, {MAX_STRING_BYTES} are allowed: {:?}",
             clipped(text)
         ))),
     };
@@ -300,9 +300,9 @@ fn bounded(node: &core::Node) -> Result<(), BadNode> {
         return Ok(());
     };
     let length = metadata.encoded_len();
-    if length > METADATA_BYTES {
+    if length > MAX_METADATA_BYTES {
         return Err(BadNode::TooLarge(format!(
-            "node metadata: {length} bytes, {METADATA_BYTES} are allowed"
+            "node metadata: {length} bytes, {MAX_METADATA_BYTES} are allowed"
         )));
     }
     let of = |key: &str| metadata.fields.get(key)?.kind.as_ref();
@@ -311,8 +311,9 @@ fn bounded(node: &core::Node) -> Result<(), BadNode> {
             Some(Json::StringValue(text)) => within(key, text)?,
             Some(Json::ListValue(list)) => {
                 let length: usize = list.values.iter().map(Message::encoded_len).sum();
-                if length > STRING_BYTES {
-                    let message = format!("node {key}: {length} bytes, {STRING_BYTES} are allowed");
+                if length > MAX_STRING_BYTES {
+                    let message =
+                        format!("node {key}: {length} bytes, {MAX_STRING_BYTES} are allowed");
                     return Err(BadNode::TooLarge(message));
                 }
             }

@@ -19,7 +19,7 @@ type Position = (usize, usize);
 const FINE: u64 = 10_000;
 
 /// The sum of all weights where they are shares: both Envoy and gRPC add up in 32 bits, and each endpoint may be rounded up to 1.
-const HEAVIEST: u64 = 1 << 31;
+const MAX_TOTAL_WEIGHT: u64 = 1 << 31;
 
 /// Keeps each address once: in the first level that has it, where it has the weights of its repeats in that level.
 pub(super) fn distinct(mut groups: Vec<LocalityLbEndpoints>) -> Vec<LocalityLbEndpoints> {
@@ -82,7 +82,7 @@ fn bring_to_one_unit(groups: &mut [LocalityLbEndpoints]) {
         return;
     }
     let all: u64 = groups.iter().map(of_group).sum();
-    let fine = (HEAVIEST / all.max(1)).clamp(1, FINE);
+    let fine = (MAX_TOTAL_WEIGHT / all.max(1)).clamp(1, FINE);
     for group in groups {
         let share = of_group(group).saturating_mul(fine);
         let sum = of_endpoints(group).max(1);

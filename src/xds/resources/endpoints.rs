@@ -303,7 +303,7 @@ pub(crate) fn itself(service_port: &ServicePort) -> Vec<LocalityLbEndpoints> {
 }
 
 /// Envoy adds weights up in 32 bits.
-const HEAVIEST: u128 = u32::MAX as u128;
+const MAX_TOTAL_WEIGHT: u128 = u32::MAX as u128;
 
 /// Returns the divisor of weights by which the sum of all fits. A balancer by hashes adds up the endpoints of all localities
 /// ("The sum of weights of all upstream hosts in a locality exceeds 4294967295").
@@ -314,7 +314,8 @@ fn scale<'a>(entries: impl Iterator<Item = &'a Entry<'a>>) -> u128 {
         count += 1;
     }
     // Each endpoint may be rounded up to a weight of 1.
-    sum.div_ceil(HEAVIEST.saturating_sub(count).max(1)).max(1)
+    sum.div_ceil(MAX_TOTAL_WEIGHT.saturating_sub(count).max(1))
+        .max(1)
 }
 
 fn group(locality: &Locality, mut entries: Vec<Entry<'_>>, scale: u128) -> LocalityLbEndpoints {

@@ -85,7 +85,7 @@ pub enum Fault {
     TooManyNames(usize),
     /// Delta: the client has more resources that there is nothing of than one response takes away.
     UnknownNames,
-    /// One that there is nothing of, longer than [`NAME_BYTES`].
+    /// One that there is nothing of, longer than [`MAX_NAME_BYTES`].
     LongName(usize),
 }
 
@@ -101,7 +101,7 @@ impl std::fmt::Display for Fault {
             ),
             Self::LongName(length) => write!(
                 to,
-                "cannot remember a name of {length} bytes that does not exist: {NAME_BYTES} are allowed"
+                "cannot remember a name of {length} bytes that does not exist: {MAX_NAME_BYTES} are allowed"
             ),
         }
     }
@@ -128,10 +128,10 @@ pub const UNKNOWN_NAMES: usize = 1000;
 
 /// Bytes of those beyond, with what stands around each, that wait for their answer: as many as those may have that are
 /// remembered. A client that names more is told of the others by what it is sent of clusters and listeners.
-pub const OWED_BYTES: usize = UNKNOWN_NAMES * NAME_BYTES;
+pub const OWED_BYTES: usize = UNKNOWN_NAMES * MAX_NAME_BYTES;
 
 /// Longest of them (discovery.md §9): a host of 253 bytes with what stands around it.
-pub const NAME_BYTES: usize = 512;
+pub const MAX_NAME_BYTES: usize = 512;
 
 /// Bytes kept of a NACK's message.
 pub const NACK_BYTES: usize = 4096;

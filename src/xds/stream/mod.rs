@@ -43,7 +43,7 @@ use std::time::Duration;
 use self::ack_state::AckState;
 pub use self::lists::Lists;
 pub use self::message::{
-    CLOSED, Client, Fault, NACK_BYTES, NAME_BYTES, NAMES, Nack, OWED_BYTES, Protocol, Request,
+    CLOSED, Client, Fault, MAX_NAME_BYTES, NACK_BYTES, NAMES, Nack, OWED_BYTES, Protocol, Request,
     RequestOutcome, Response, SLOW, STEP, UNKNOWN_NAMES,
 };
 use self::push::{DirtyAssignments, QueuedPush};

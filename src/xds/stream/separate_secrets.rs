@@ -9,11 +9,11 @@ use api::text;
 
 use super::Stream;
 use super::lookup::ResponseContent;
-use super::message::{NACK_BYTES, NAME_BYTES, Nack, Request, Response};
+use super::message::{MAX_NAME_BYTES, NACK_BYTES, Nack, Request, Response};
 use crate::version::Version;
 use crate::view::{MAX_FILE_NAME_BYTES, Resource, Type};
 
-const _: () = assert!(MAX_FILE_NAME_BYTES <= NAME_BYTES);
+const _: () = assert!(MAX_FILE_NAME_BYTES <= MAX_NAME_BYTES);
 
 /// The separate secrets of one stream.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::message::{Client, NAME_BYTES, Protocol, Request, UNKNOWN_NAMES};
+use super::message::{Client, MAX_NAME_BYTES, Protocol, Request, UNKNOWN_NAMES};
 use super::{BuildPanic, catch_panic};
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
@@ -191,7 +191,7 @@ impl SetSubscription {
             let shared = catch_panic(|| view.name(request.kind, name)).ok().flatten();
             let name = match shared {
                 Some(shared) => shared,
-                None if unknown < UNKNOWN_NAMES && name.len() <= NAME_BYTES => {
+                None if unknown < UNKNOWN_NAMES && name.len() <= MAX_NAME_BYTES => {
                     unknown += 1;
                     name.as_str().into()
                 }

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::message::{Fault, NAME_BYTES, OWED_BYTES, UNKNOWN_NAMES};
+use super::message::{Fault, MAX_NAME_BYTES, OWED_BYTES, UNKNOWN_NAMES};
 use crate::version::Version;
 use crate::view::Type;
 
@@ -86,7 +86,7 @@ impl UnknownNames {
             {
                 continue;
             }
-            if name.len() > NAME_BYTES {
+            if name.len() > MAX_NAME_BYTES {
                 return Err(Fault::LongName(name.len()));
             }
             if others + next.len() < UNKNOWN_NAMES {
@@ -274,13 +274,13 @@ mod tests {
     #[test]
     fn a_long_name_of_nothing_is_refused() {
         let mut unknown = UnknownNames::default();
-        let [long, longer] = [NAME_BYTES, NAME_BYTES + 1].map(|length| "x".repeat(length));
+        let [long, longer] = [MAX_NAME_BYTES, MAX_NAME_BYTES + 1].map(|length| "x".repeat(length));
         assert_eq!(
             subscribe(&mut unknown, Type::Cluster, &[&long], true),
             Ok(1)
         );
         let beyond = subscribe(&mut unknown, Type::Cluster, &[&longer], true);
-        assert_eq!(beyond, Err(Fault::LongName(NAME_BYTES + 1)));
+        assert_eq!(beyond, Err(Fault::LongName(MAX_NAME_BYTES + 1)));
         let there = format!("there{longer}");
         assert_eq!(
             subscribe(&mut unknown, Type::Cluster, &[&there], true),

@@ -10,7 +10,7 @@ use prost::Message as _;
 use super::world::{Body, Wire, World, text};
 use crate::resource_names::RequestReader;
 use crate::stream::{
-    Client, Fault, NAME_BYTES, NAMES, Protocol, PushScope, Request, RequestOutcome, Stream,
+    Client, Fault, MAX_NAME_BYTES, NAMES, Protocol, PushScope, Request, RequestOutcome, Stream,
     UNKNOWN_NAMES,
 };
 use crate::version::Version;
@@ -533,11 +533,11 @@ fn names_of_nothing_beyond_a_bound_are_answered_and_forgotten() {
 
     let mut wire = Wire::sotw(&world());
     let long = Request {
-        names: vec!["x".repeat(NAME_BYTES + 1)].into(),
+        names: vec!["x".repeat(MAX_NAME_BYTES + 1)].into(),
         ..Request::of(Endpoint)
     };
     let fault = wire.stream.request(wire.now, &long);
-    assert_eq!(fault, Err(Fault::LongName(NAME_BYTES + 1)));
+    assert_eq!(fault, Err(Fault::LongName(MAX_NAME_BYTES + 1)));
 }
 
 /// A request without names asks for everything.
