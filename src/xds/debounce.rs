@@ -15,10 +15,10 @@ use crate::reason::Reasons;
 /// Changes that go out as one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Everyone is told to look at everything; otherwise those who subscribe endpoints of `hosts`.
+    /// All streams look at all resources; otherwise those that subscribe to endpoints of `hosts` do.
     pub full: bool,
     pub hosts: BTreeSet<Arc<str>>,
-    /// Proxies that look at everything in any case.
+    /// Proxies that look at all resources in any case.
     pub proxies: BTreeSet<WorkloadKey>,
     pub reasons: Reasons,
 }
@@ -196,7 +196,7 @@ impl Debounce {
             .min()
     }
 
-    /// Returns the time at which everything goes out, because more than endpoints changed.
+    /// Returns the time at which all changes go out, because more than endpoints changed.
     fn others_due(&self) -> Option<Duration> {
         let waiting = self.waiting.as_ref()?;
         Some(waiting.burst.deadline(self.options.quiet, self.options.max))

@@ -278,7 +278,7 @@ impl Node {
     }
 }
 
-/// Checks what a node says of itself against the bounds, before anything of it is kept.
+/// Checks the texts of a node against the bounds, before any of them is kept.
 fn bounded(node: &core::Node) -> Result<(), BadNode> {
     let within = |what: &str, text: &str| match text.len() {
         0..=MAX_STRING_BYTES => Ok(()),

@@ -17,7 +17,8 @@ pub struct Conflict {
     pub proxy: Arc<str>,
     /// The rules that are to blame, where some are.
     pub objects: Vec<ObjectRef>,
-    /// The services that are left out, or parts of them: whoever knows the objects that they were made of tells it at those.
+    /// The services that are left out, or parts of them: a source that knows the objects of a service reports the conflict at
+    /// those.
     pub services: Vec<ServiceKey>,
     /// The number of conflicts that it stands for: metrics count those that are not listed, too.
     pub occurrences: usize,
@@ -50,8 +51,7 @@ pub(crate) const DELEGATE: &str = "gudgeon_delegates_left_out";
 pub const REJECTED_CONFIG: &str = "pilot_total_rejected_configs";
 pub(crate) const DUPLICATE_DOMAIN: &str = "pilot_vservice_dup_domain";
 
-/// Conflicts of a part of one rule, or of one service, that are told one by one in one scope: whoever reads so many knows what is
-/// wrong.
+/// Conflicts of a part of one rule, or of one service, that are told one by one in one scope: their author knows the fault by then.
 const MAX_PER_SUBJECT: usize = 20;
 /// Conflicts of one namespace that are listed, whose tenant may write any number of rules.
 const MAX_PER_NAMESPACE: usize = 200;

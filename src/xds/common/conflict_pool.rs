@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::conflict::Conflict;
 
-/// Conflicts of one metric and one namespace that are kept: whoever looks has enough with so many, and no namespace takes the
-/// place of another one.
+/// Conflicts of one metric and one namespace that are kept: a reader has enough with so many, and no namespace takes the place of
+/// another.
 pub(crate) const MAX_PER_NAMESPACE: usize = 500;
 
 /// The conflicts of one scope.
@@ -24,7 +24,7 @@ pub(crate) struct ConflictPool(Mutex<PooledConflicts>);
 struct PooledConflicts {
     /// Those found since the last sweep.
     all: HashSet<Arc<Conflict>>,
-    /// Those found earlier that some scope had at the last sweep, and that were not found since: they take nobody's place.
+    /// Earlier conflicts that a scope had at the last sweep, and that were not found since: they take no other conflict's place.
     before: HashSet<Arc<Conflict>>,
     /// The number of texts in `all`, by cause.
     counts: HashMap<Counted, usize>,

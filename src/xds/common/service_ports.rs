@@ -146,7 +146,7 @@ struct AddressedPort {
 pub(crate) struct ServicePorts {
     index: Arc<Index>,
     visible: Arc<[u64]>,
-    /// Ports, their addresses, and names of who may answer: each is a part of something that is made.
+    /// Ports, their addresses, and names of who may answer: resources are made of each.
     pub(crate) size: usize,
 }
 
@@ -427,7 +427,7 @@ impl ServicePorts {
         self.at(self.index.by_host.get(host))
     }
 
-    /// The ports of services of this world with a host, which is in lower case, whoever sees them.
+    /// Returns the ports of services of this world with a host, which is in lower case, for all namespaces.
     pub(crate) fn of_world(&self, host: &str) -> impl Iterator<Item = &ServicePort> {
         let of_host = self.index.by_host.get(host).into_iter().flatten();
         of_host.filter_map(|at| Some(&**self.index.all.get(*at)?))
@@ -438,12 +438,12 @@ impl ServicePorts {
         self.index.by_host.keys().map(String::as_str)
     }
 
-    /// Returns true if a service of this world has a wildcard for its host, whoever sees it.
+    /// Returns true if a service of this world has a wildcard for its host, for any namespace.
     pub(crate) fn has_wildcards(&self) -> bool {
         !self.index.by_wildcard.is_empty()
     }
 
-    /// The number of ports that services of this world have at this wildcard, whoever sees them.
+    /// Returns the number of ports that services of this world have at this wildcard, for all namespaces.
     pub(crate) fn count_at_wildcard(&self, wildcard: &str) -> usize {
         self.index
             .by_wildcard

@@ -4,7 +4,7 @@ use api::mesh::MeshConfig;
 
 use crate::settings::Settings;
 
-/// Stands for the mesh's own in rules, whatever that is called.
+/// Stands for the mesh's own trust domain in rules.
 const POINTER: &str = "cluster.local";
 
 /// The mesh's own first, then its aliases.

@@ -26,7 +26,7 @@ pub(crate) enum MutualTls {
     Off,
     /// Every client and server that can speak it.
     Auto,
-    /// Everybody, and nothing else.
+    /// Mutual TLS alone, of every client and server.
     Strict,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Mesh {
     /// 0: none.
     pub(crate) http_port: u16,
     pub(crate) tls: MutualTls,
-    /// Some workload takes mutual TLS because a policy says so, whatever the mesh does.
+    /// A policy makes a workload take mutual TLS, whatever the mesh does.
     pub(crate) tls_by_policies: bool,
     pub(crate) access_log: AccessLog,
     pub(crate) log_service: Option<LogService>,

@@ -71,7 +71,7 @@ enum Transport {
 enum RuleError {
     /// The rule needs attributes of HTTP requests, and this is a connection.
     OnlyHttp,
-    /// In words, behind the field that is to blame.
+    /// The reason in words, behind the field that is to blame.
     Because(String),
 }
 

@@ -126,9 +126,9 @@ impl<'a> EffectivePolicy<'a> {
 /// The checks that rules make clients do of the servers that they call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ServerChecks {
-    /// Some rule makes clients check the accounts of servers, whatever the mesh does.
+    /// A rule makes clients check the accounts of servers, whatever the mesh does.
     pub(crate) accounts: bool,
-    /// Some rule makes clients check the names that a ServiceEntry lists.
+    /// A rule makes clients check the names that a ServiceEntry lists.
     pub(crate) names: bool,
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum ServerHandling {
     Http,
     /// TLS ends here, and there are requests in it.
     Https,
-    /// TLS ends here, and there is something else in it.
+    /// TLS ends here, and another protocol is in it.
     Tls,
     /// TLS goes on as it is, by rules.
     Passthrough,

@@ -250,7 +250,7 @@ impl Rules {
         all.map(|visible| visible.conflicts.clone()).collect()
     }
 
-    /// Those that all proxies share, also before one connects.
+    /// Returns the conflicts that all proxies share, also before one connects.
     pub(crate) fn common_conflicts(&self) -> Vec<Conflict> {
         let common = self.common();
         let conflicts = common.conflicts.iter().map(|conflict| &**conflict);

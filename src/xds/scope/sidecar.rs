@@ -58,7 +58,7 @@ impl Sidecars {
         own_sidecar.or_else(|| of_root.clone().find(for_all))
     }
 
-    /// Those of a namespace whose selectors find a workload.
+    /// Returns the Sidecars of a namespace whose selectors find a workload.
     pub(super) fn selecting<'a>(
         &'a self,
         namespace: &str,

@@ -15,7 +15,7 @@ use crate::scope::{Rules, patterns};
 /// Names of labels, as settings have them.
 #[derive(Debug, Default)]
 pub(super) struct FailoverLabels {
-    /// Some setting lists labels, be it only with values of its own.
+    /// A setting lists labels, be it only with values of its own.
     is_used: bool,
     names: BTreeSet<Arc<str>>,
     /// True if the labels matter to names that proxies resolve, and so to clusters.

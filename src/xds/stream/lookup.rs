@@ -12,11 +12,11 @@ use crate::view::{Resource, Type};
 /// The way in which a client learns that a name has no resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AbsenceSignal {
-    /// By an empty resource of that name.
+    /// An empty resource of that name answers.
     Empty,
-    /// By its absence.
+    /// The absence of the resource answers.
     Silence,
-    /// By `removed_resources`.
+    /// The name in `removed_resources` answers.
     Removed,
 }
 

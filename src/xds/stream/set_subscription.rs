@@ -26,11 +26,11 @@ pub(super) struct SetSubscription {
 /// The relation between what a client has when it comes and what it is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// It has nothing, or what it has changes in place.
+    /// The client has no resource, or changes what it has in place.
     New,
-    /// It has all of it already.
+    /// The client has all resources already.
     Current,
-    /// It lacks some resources, or has some that are gone: in state of the world it may.
+    /// The client lacks some resources, or has some that are gone: in state of the world it may.
     Behind,
 }
 

@@ -1,4 +1,4 @@
-//! Some of the ports of a world: a bit for each.
+//! A selection of the ports of a world: a bit for each.
 
 use std::sync::Arc;
 

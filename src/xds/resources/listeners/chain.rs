@@ -123,7 +123,7 @@ pub(crate) struct ChainConditions {
 }
 
 impl ChainConditions {
-    /// Returns true if nobody had the conditions, which are the rule's from now on.
+    /// Reserves the conditions for the rule. Returns true if no other rule had them.
     pub(crate) fn reserve(&mut self, key: String, rule: Option<&ObjectRef>) -> bool {
         match self.owners.entry(key) {
             Entry::Vacant(entry) => {

@@ -69,7 +69,7 @@ struct SharedPort {
     inspect: Inspect,
     /// Requests of ranges have the routes of the port.
     routed: bool,
-    /// Addresses of services with requests that no range has left to them yet; `None`: nobody asked.
+    /// Addresses of services with requests that no range has left to them yet; `None`: they were not sought.
     unreserved: Option<OfPort>,
 }
 

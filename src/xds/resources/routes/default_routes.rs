@@ -11,7 +11,7 @@ use crate::common::service_ports::ServicePort;
 use crate::common::wire;
 use crate::resources::mesh::Mesh;
 
-/// Builds the route of all requests to the port, where no rule says anything else.
+/// Builds the route of all requests to the port, where no rule says otherwise.
 pub(super) fn usual(service_port: &ServicePort, mesh: &Mesh) -> Route {
     let mut action = to(&service_port.name);
     action.retry_policy.clone_from(&mesh.retries);

@@ -19,10 +19,10 @@ pub(super) type NamedPolicies = BTreeMap<String, Policy>;
 pub(super) struct Decisions {
     /// True if a policy denies everything.
     pub(super) closed: bool,
-    /// About which a provider is asked, by its name.
+    /// Policies about which a provider is asked, by its name.
     custom: BTreeMap<String, NamedPolicies>,
     deny: NamedPolicies,
-    /// `None`: no policy lets anything in by name, so everything is.
+    /// `None`: no policy allows requests by name, so all are allowed.
     pub(super) allow: Option<NamedPolicies>,
     audit: NamedPolicies,
     pub(super) bytes: usize,

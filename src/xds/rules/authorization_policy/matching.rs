@@ -153,7 +153,7 @@ impl<'a> Pattern<'a> {
         })
     }
 
-    /// As a part of a regular expression; `letter`: what anything is made of.
+    /// Returns the pattern as a part of a regular expression; `letter`: the letters of a wildcard.
     pub(super) fn expression(self, letter: &str) -> String {
         match self {
             Self::Anything => format!("{letter}+"),

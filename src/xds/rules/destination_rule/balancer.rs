@@ -107,7 +107,7 @@ fn by_zones(setting: &ZoneAwareLoadBalancerSetting) -> common_lb_config::Localit
     common_lb_config::LocalityConfigSpecifier::ZoneAwareLbConfig(zones)
 }
 
-/// By what requests to a destination are spread: a route says it, for the balancer of its cluster.
+/// Returns the property by which requests to a destination are spread: a route carries it, for the balancer of its cluster.
 pub(crate) fn hash_policy(policy: &EffectivePolicy<'_>) -> Option<HashPolicy> {
     use hash_policy::PolicySpecifier;
     let specifier = match policy.consistent_hash()?.hash_key.as_ref()? {

@@ -1,4 +1,4 @@
-//! TLS that a rule wants of connections, whatever the mesh says.
+//! TLS that a rule wants of connections, in place of the mesh's.
 
 use api::config::discovery_notes::is_sni;
 use api::istio::networking::v1alpha3::ClientTlsSettings;
