@@ -168,14 +168,15 @@ fn emit(hub: &Hub, cluster: &ClusterId, update: &ClusterUpdate, with_rules: bool
 fn emit_local(hub: &Hub, local: &ClusterId, update: &ClusterUpdate, own: &mut ClusterRules) {
     let count = *own.counts.borrow_and_update();
     emit(hub, local, update, count);
-    if count {
+    // Before all kinds are listed there are no rules, and those of sources stay in force.
+    if count && update.sync_state != SyncState::Syncing {
         own.are_put();
     }
 }
 
 /// `all`: the hub knows which clusters there are besides. Before that nothing is told: a proxy that is served without their
 /// endpoints takes them for gone.
-async fn follow(
+pub(super) async fn follow(
     hub: Arc<Hub>,
     local: ClusterId,
     mut updates: watch::Receiver<ClusterUpdate>,

@@ -7,12 +7,14 @@ use std::time::Duration;
 use api::istio::mesh::v1alpha1::ConfigSource;
 use api::model::{CredentialKey, Registry};
 use sources::contribution::{SourceId, SyncState};
-use sources::kubernetes::BrokenCredentials;
+use sources::kubernetes::{BrokenCredentials, ClusterUpdate};
 use tempfile::TempDir;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::super::Sources;
+use super::super::kubernetes::follow;
 use super::super::own_rules::MAX_WAIT;
 use super::{McpSources, start};
 use crate::discovery::hub::Hub;
@@ -164,6 +166,40 @@ async fn rules_of_sources_go_behind_those_of_clusters() {
     let hub = Arc::clone(&handover.hub);
     until(|| hub.enqueued_updates() == before + 2).await;
     assert_eq!(handover.applied().await, [""; 0]);
+}
+
+/// The error of an API server that was never heard was taken for its rules: those of the sources went, and none were in force.
+#[tokio::test]
+async fn rules_of_sources_stay_until_the_cluster_has_listed_its_own() {
+    let mut handover = Handover::of_cluster();
+    let hub = Arc::clone(&handover.hub);
+    let (to, updates) = watch::channel(ClusterUpdate::default());
+    let (_joined, all) = watch::channel(true);
+    let own = handover.sources.own.of_clusters();
+    let following = follow(Arc::clone(&hub), "east".into(), updates, all, own);
+    handover.loops.spawn(following);
+    handover.name_folder();
+    handover.until_theirs_count().await;
+    handover.name_nothing();
+    to.send_replace(ClusterUpdate {
+        error: Some("refused".into()),
+        ..ClusterUpdate::default()
+    });
+    let cluster = SourceId {
+        registry: Registry::Kubernetes,
+        cluster: "east".into(),
+    };
+    until(|| {
+        let fact = hub.facts.of(&cluster);
+        fact.is_some_and(|fact| fact.error.is_some())
+    })
+    .await;
+    assert_eq!(handover.applied().await, ["theirs.example"]);
+    to.send_replace(ClusterUpdate {
+        sync_state: SyncState::Synced,
+        ..ClusterUpdate::default()
+    });
+    until(|| handover.hosts().is_empty()).await;
 }
 
 /// Rules made of Ingresses were gone for as long as their list takes.
