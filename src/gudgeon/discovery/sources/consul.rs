@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::url::value_without_credentials;
+use api::url::quotation_without_credentials;
 use sources::consul::{Address, Consul, ConsulUpdate, Token};
 use sources::contribution::SyncState;
 use tokio::sync::watch;
@@ -23,7 +23,7 @@ pub(super) fn start(
 ) -> Result<(), Failure> {
     let url = flags.consul_server_url.as_deref().unwrap_or_default();
     let address: Address = url.parse().map_err(|cause| {
-        let url = value_without_credentials(url);
+        let url = quotation_without_credentials(url);
         Failure::config(format!("cannot use --consulserverURL {url:?}: {cause}"))
     })?;
     let token = match std::env::var_os("CONSUL_HTTP_TOKEN") {
@@ -51,4 +51,24 @@ pub(super) fn start(
         }
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discovery::testing::{flags, hub};
+
+    #[tokio::test]
+    async fn an_address_that_is_refused_is_shown_without_its_password() {
+        for (url, shown) in [
+            ("http://me:S3CRET@c:8500", "http://…@c:8500"),
+            ("me:S3CRET@c:8500", "…@c:8500"),
+            ("http:/me:S3CRET@c:8500", "…@c:8500"),
+        ] {
+            let flags = flags(&["--registries", "Consul", "--consulserverURL", url]);
+            let failure = start(&flags, &hub(), &mut JoinSet::new()).unwrap_err();
+            let begin = format!("cannot use --consulserverURL {shown:?}: ");
+            assert!(failure.message.starts_with(&begin), "{}", failure.message);
+        }
+    }
 }

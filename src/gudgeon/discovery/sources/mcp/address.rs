@@ -7,7 +7,7 @@ use api::config::collections::SYNTHETIC;
 use api::istio::mesh::v1alpha1::{ConfigSource, Resource};
 use api::istio::networking::v1alpha3::ClientTlsSettings;
 use api::istio::networking::v1alpha3::client_tls_settings::TlSmode;
-use api::url::value_without_credentials;
+use api::url::quotation_without_credentials;
 use tracing::warn;
 
 use super::{SERVICES, SourceName};
@@ -53,7 +53,7 @@ pub(super) fn named(source: &ConfigSource, received: usize) -> Result<SourceName
         }
         Some(_) => Err(format!(
             "{:?}: want fs:///DIRECTORY",
-            value_without_credentials(&source.address)
+            quotation_without_credentials(&source.address)
         )),
         None => parse(source, received).map(SourceName::Dialled),
     }
@@ -67,7 +67,7 @@ fn unused(source: &ConfigSource) -> Option<String> {
         "unix" => "a unix socket is dialled without TLS",
         _ => return None,
     };
-    let address = &source.address;
+    let address = quotation_without_credentials(&source.address);
     Some(format!(
         "configSources {address:?}: tlsSettings has no effect: {why}"
     ))
@@ -93,7 +93,7 @@ pub(super) fn collections() -> Vec<String> {
 
 fn parse(source: &ConfigSource, received: usize) -> Result<WantedSource, String> {
     let address = source.address.as_str();
-    let wrong = |cause: &str| format!("{:?}: {cause}", value_without_credentials(address));
+    let wrong = |cause: &str| format!("{:?}: {cause}", quotation_without_credentials(address));
     let (scheme, rest) = address.split_once("://").unwrap_or(("mcp", address));
     let place = match scheme {
         "unix" if rest.starts_with('/') => Some(DialAddress::Unix(PathBuf::from(rest))),
@@ -188,6 +188,10 @@ mod tests {
             let message = format!("configSources \"{address}\": tlsSettings has no effect: ");
             assert!(warning.starts_with(&message), "{warning}");
         }
+        // A refused address has the warning, too.
+        let text = "{address: 'fs://me:S3CRET@a', tlsSettings: {mode: ISTIO_MUTUAL}}";
+        let warning = unused(text).unwrap();
+        assert!(warning.contains("\"fs://…@a\""), "{warning}");
         for text in [
             "{address: 'fs:///conf'}",
             "{address: 'unix:///run/mcp'}",
@@ -254,6 +258,10 @@ mod tests {
             (
                 "address: 'mcp://me:S3CRET@a:1'",
                 "\"mcp://…@a:1\": want mcp://HOST:PORT",
+            ),
+            (
+                "address: 'me:S3CRET@a:1'",
+                "\"…@a:1\": want mcp://HOST:PORT",
             ),
             ("address: 'unix://a'", "\"unix://a\": want mcp://HOST:PORT"),
             ("address: ''", "\"\": want mcp://HOST:PORT"),
