@@ -233,14 +233,16 @@ impl SetSubscription {
         (arrival, forgotten)
     }
 
-    /// Adds resources that the client has by another stream, and that there are none of.
+    /// Adds resources that the client has by another stream, and that there are none of. Each has a version of its own, by which the set
+    /// differs from one without it.
     pub(super) fn add_reported(&mut self, names: &[Arc<str>]) {
         if names.is_empty() {
             return;
         }
-        let reported = names
-            .iter()
-            .map(|name| Arc::new(Resource::without_body(name.clone(), Version::EMPTY)));
+        let reported = names.iter().map(|name| {
+            let version = Version::of(name.as_bytes());
+            Arc::new(Resource::without_body(name.clone(), version))
+        });
         self.sent = Arc::new(self.sent.iter().cloned().chain(reported).collect());
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::rollouts::{after, before, routed, without_old};
 use super::world::{Wire, World, text};
-use crate::stream::{Client, Protocol, Request, RequestOutcome, UNKNOWN_NAMES};
+use crate::stream::{Client, MAX_NAME_BYTES, Protocol, Request, RequestOutcome, UNKNOWN_NAMES};
 use crate::view::Type;
 use crate::view::Type::{Cluster, Endpoint, Listener, Route};
 
@@ -341,6 +341,19 @@ fn thousands_of_clusters_that_are_gone_stay_until_the_routes_are_answered() {
     wire.ack(Cluster);
     assert_eq!(wire.all(), ["eds -old"]);
     assert_eq!(wire.stream.resources(Cluster).iter().count(), 1);
+}
+
+/// A stream remembers no name of that length, and has no version for it.
+#[test]
+fn a_cluster_that_is_gone_goes_however_long_its_name_is() {
+    let (long, kept) = ("x".repeat(MAX_NAME_BYTES + 1), without_old());
+    let mut request = first(Protocol::Delta, &kept, Cluster);
+    let version = before().version(Cluster).to_string();
+    request.initial.push((long.clone(), version));
+    let mut wire = Wire::delta(&kept);
+    wire.ask(&request);
+    let sent: Vec<_> = wire.in_time().iter().map(text).collect();
+    assert_eq!(sent, [format!("cds -{long}")]);
 }
 
 #[test]
