@@ -256,6 +256,9 @@ async fn sources_that_are_named_again_keep_nothing_of_the_former_ones() {
     until(|| hub.enqueued_updates() > before).await;
     assert_eq!(handover.applied().await, [""; 0]);
     assert!(handover.sources.own.count());
+    // Nor in gauges and at objects of others.
+    let facts = hub.facts.of(&handover.sources.rules);
+    assert!(facts.is_none(), "{facts:?}");
 }
 
 /// The Gateways of a directory that is no longer read named its broken Secrets, and no source's.

@@ -72,6 +72,8 @@ impl McpSources {
         // Others are named by now, and count once they have sent all.
         let has_services = state.has_services;
         drop(state);
+        self.hub.facts.forget(&self.rules);
+        self.hub.facts.forget(&self.services);
         self.hub.put(&self.rules, Contribution::default());
         if has_services {
             self.hub.put(&self.services, Contribution::default());
