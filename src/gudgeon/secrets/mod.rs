@@ -116,7 +116,7 @@ fn redact_document(value: &mut Value) {
 
 /// Redacts the secrets in a value that is a URL, or in the URLs of prose and code.
 fn redact_urls(text: &str) -> String {
-    if starts_with_scheme(text) {
+    if starts_with_scheme(text.trim_start()) {
         return redact_url_parameters(&value_without_credentials(text));
     }
     let text = without_credentials(text);
