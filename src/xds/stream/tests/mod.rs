@@ -7,4 +7,5 @@ mod nacks;
 mod protocol;
 mod returns;
 mod rollouts;
+mod waits;
 mod world;

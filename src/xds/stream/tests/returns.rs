@@ -218,7 +218,7 @@ fn late_requests_prolong_the_steps_of_a_new_stream_by_two_seconds() {
     );
 }
 
-/// A client whose clusters warm: it asks for all but them, and listeners last.
+/// A client whose clusters warm: it asks for all but them.
 fn warms(protocol: Protocol, had: &World, world: &World) -> Wire {
     let mut wire = Wire::new(protocol, Client::Envoy, world);
     for kind in [Endpoint, Listener, Route] {
