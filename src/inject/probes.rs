@@ -340,22 +340,20 @@ fn original(handler: &str, asked: &Map<String, Value>, port: &Value) -> Value {
         "httpGet" => &["path", "port", "host", "scheme", "httpHeaders"],
         _ => &["port", "host", "service"],
     };
-    let mut fields = Map::new();
+    let mut out = Map::new();
     for key in order {
         match asked.get(*key) {
-            Some(_) if *key == "port" => drop(fields.insert("port".to_owned(), port.clone())),
-            Some(value) if !value.is_null() => {
-                drop(fields.insert((*key).to_owned(), value.clone()));
-            }
+            Some(_) if *key == "port" => drop(out.insert("port".to_owned(), port.clone())),
+            Some(value) if !value.is_null() => drop(out.insert((*key).to_owned(), value.clone())),
             _ => {}
         }
     }
     for (key, value) in asked {
-        if !fields.contains_key(key) && !value.is_null() {
-            fields.insert(key.clone(), value.clone());
+        if !out.contains_key(key) && !value.is_null() {
+            out.insert(key.clone(), value.clone());
         }
     }
-    Value::Object(fields)
+    Value::Object(out)
 }
 
 /// Returns the probe that kubelet sends from now on: plain HTTP, since the agent has no TLS.

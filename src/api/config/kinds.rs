@@ -272,15 +272,6 @@ static GATEWAY_API_KINDS: [&str; 14] = [
     "XMesh.gateway.networking.x-k8s.io",
 ];
 
-/// Kinds that a policy's `targetRefs` may name: group and kind.
-pub(super) const TARGET_KINDS: [(&str, &str); 5] = [
-    ("", "Service"),
-    ("core", "Service"),
-    ("networking.istio.io", "ServiceEntry"),
-    ("gateway.networking.k8s.io", "Gateway"),
-    ("gateway.networking.k8s.io", "GatewayClass"),
-];
-
 /// The full name of a kind of the Gateway API.
 #[must_use]
 pub fn unread_kind(group: &str, kind: &str) -> Option<&'static str> {

@@ -194,11 +194,10 @@ impl<'a> DescriptorPool<'a> {
     /// The message that took the place of one of an earlier version.
     #[must_use]
     pub fn successor(&self, earlier: &str) -> Option<&str> {
-        let renamed = self.renamed.get(earlier);
+        let name = self.renamed.get(earlier);
         // That of ext_authz says v3 of itself.
-        let renamed =
-            renamed.or_else(|| self.renamed.get(earlier.replace(".v2.", ".v3.").as_str()));
-        renamed.map(String::as_str)
+        let name = name.or_else(|| self.renamed.get(earlier.replace(".v2.", ".v3.").as_str()));
+        name.map(String::as_str)
     }
 
     fn read(&self) -> MutexGuard<'_, HashMap<String, Arc<MessageDescriptor<'a>>>> {

@@ -1283,6 +1283,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "Gateway",
         &[
+            "api/config/rules/parts.rs",
             "gudgeon/analyze/inventory.rs",
             "gudgeon/discovery/hub/ingresses.rs",
             "gudgeon/discovery/sources/credentials.rs",
@@ -1305,6 +1306,7 @@ const FILES_THAT_NAME: [(&str, &[&str]); 10] = [
     (
         "ServiceEntry",
         &[
+            "api/config/rules/parts.rs",
             "gudgeon/analyze/inventory.rs",
             "sources/aggregate/entries.rs",
         ],

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use super::cursor::Cursor;
 use super::predicates as is;
 use super::regex::regex;
-use crate::config::kinds::TARGET_KINDS;
 use crate::finding::quoted;
 
 /// DUR, where there is one.
@@ -270,7 +269,12 @@ pub(super) fn targets(spec: &Cursor<'_>) {
             namespace.fail("no namespace here");
         }
         let (group, kind) = (target.get("group").text(), target.get("kind").text());
-        let is_target = TARGET_KINDS.contains(&(group, kind));
+        let is_target = matches!(
+            (group, kind),
+            ("" | "core", "Service")
+                | ("networking.istio.io", "ServiceEntry")
+                | ("gateway.networking.k8s.io", "Gateway" | "GatewayClass")
+        );
         if !is_target && !target.any_broken(&["group", "kind"]) {
             target.fail(format!("{group}/{kind} cannot be a target"));
         }

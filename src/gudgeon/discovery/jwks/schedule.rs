@@ -143,8 +143,7 @@ impl Entry {
         self.fetched.is_some() || shares.all(|(_, share)| share.failures > 0)
     }
 
-    /// Returns the time from which a namespace may fetch. It waits for a fetch of another namespace, but no longer than its own
-    /// fetch would last.
+    /// Returns the time from which a namespace may fetch: another one's fetch puts it off for no longer than its own would last.
     fn ready(&self, share: &Share) -> Option<Duration> {
         if share.under_way.is_some() {
             return None;
