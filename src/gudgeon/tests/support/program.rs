@@ -1,12 +1,14 @@
 //! The built program as a child: its log, its ports, its end, and plain requests to it.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Generous, since the machine may be loaded.
@@ -69,30 +71,31 @@ pub fn free() -> u16 {
 /// A running one, gone at the end; a test that fails shows its log.
 pub struct Program {
     pub child: Child,
-    lines: Arc<Mutex<Vec<String>>>,
+    /// A file and no pipe: a line is in it once the program has written it, and no thread has to read it first.
+    stdout: File,
 }
 
 impl Program {
     pub fn start(command: &mut Command) -> Self {
-        let command = command.stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let stdout = tempfile::Builder::new().append(true).tempfile().unwrap();
+        let stdout = stdout.into_file();
+        let command = command.stdout(stdout.try_clone().unwrap());
+        let command = command.stderr(Stdio::inherit());
         // The C library of the program that ships gives back each large block when it is freed. glibc's stops to after the first
         // one, and keeps up to five times what is in use; a threshold that is set stays.
         command.env("MALLOC_MMAP_THRESHOLD_", "131072");
-        let mut child = command.spawn().unwrap();
-        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
-        let shared = Arc::clone(&lines);
-        let stdout = child.stdout.take().unwrap();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                shared.lock().unwrap().push(line);
-            }
-        });
-        Self { child, lines }
+        let child = command.spawn().unwrap();
+        Self { child, stdout }
     }
 
-    /// The log's lines so far.
+    /// The log's lines so far; one that is being written is none yet.
     pub fn log(&self) -> Vec<String> {
-        self.lines.lock().unwrap().clone()
+        let length = self.stdout.metadata().unwrap().len();
+        let mut text = vec![0; usize::try_from(length).unwrap()];
+        self.stdout.read_exact_at(&mut text, 0).unwrap();
+        let text = String::from_utf8_lossy(&text);
+        let lines = text.rsplit_once('\n').map(|(lines, _)| lines.lines());
+        lines.into_iter().flatten().map(ToOwned::to_owned).collect()
     }
 
     pub fn logged(&self, text: &str) -> usize {
@@ -129,13 +132,9 @@ impl Program {
         until("its end", || self.child.try_wait().unwrap())
     }
 
-    /// Its log, when it has ended by itself and all of that was read.
+    /// Its log, when it has ended by itself.
     pub fn whole_log(&mut self) -> Vec<String> {
         self.wait();
-        until("the end of its log", || {
-            // The thread that reads it has the other one.
-            (Arc::strong_count(&self.lines) == 1).then_some(())
-        });
         self.log()
     }
 
