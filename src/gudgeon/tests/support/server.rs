@@ -76,7 +76,7 @@ impl Server {
         let mut reader = BufReader::new(stream.try_clone()?);
         while let Some((line, body)) = plain::asked(&mut reader) {
             if line.contains("watch=true") {
-                return self.watch(&mut stream);
+                return self.watch(&mut stream, &line);
             }
             let (status, answer) = self.answer(&line, &body);
             plain::answer(&mut stream, status, &answer.to_string())?;
@@ -131,9 +131,11 @@ impl Server {
         }
     }
 
-    /// Sends an event for each version, until the peer disconnects.
-    fn watch(&self, stream: &mut TcpStream) -> std::io::Result<()> {
-        let mut sent = self.state.lock().unwrap().version;
+    /// Sends an event for each version since the one that is asked for, until the peer disconnects.
+    fn watch(&self, stream: &mut TcpStream, line: &str) -> std::io::Result<()> {
+        let mut words = line.split(['?', '&', ' ']);
+        let from = words.find_map(|word| word.strip_prefix("resourceVersion="));
+        let mut sent: u64 = from.unwrap().parse().unwrap();
         stream.write_all(plain::WATCH_HEAD)?;
         loop {
             let news = {
