@@ -55,7 +55,8 @@ async fn a_sidecar_is_given_four_types() {
 /// Case 3, the first half.
 #[tokio::test]
 async fn many_changes_are_one_push() {
-    let discovery = start();
+    // A pause of this program is not to be the quiet that ends a wait.
+    let discovery = with(AB).env("PILOT_DEBOUNCE_AFTER", "2s").start();
     let mut stream = Sotw::open(discovery.grpc).await;
     stream.settle(&[B], &["8080"]).await;
     for last in 0..20 {
