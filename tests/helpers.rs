@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::probes::{
-    children, echo, helpers, leaves_nothing, nobody, said, settled, started, with,
-};
+use super::probes::{children, echo, helpers, leaves_nothing, said, settled, started, with};
 use super::support::client::{Application, Reply, answer, asked, request, send, wait_for_close};
 use super::support::{Setup, envoy, kill, port, quick, until};
 
@@ -111,7 +109,8 @@ fn https_and_grpc_are_probed_by_the_helper() {
     let plain = Application::start(echo);
     let grpc = Application::start(health_is::<1>);
     let failing = Application::start(health_is::<2>);
-    let refused = nobody();
+    let nobody = port();
+    let refused = nobody.number;
     let https = |port: u16| json!({"httpGet": {"port": port, "path": "/", "scheme": "HTTPS"}, "timeoutSeconds": 20});
     let health =
         |port: u16| json!({"grpc": {"port": port, "service": "a.b"}, "timeoutSeconds": 20});

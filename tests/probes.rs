@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::support::client::{
     Application, Reply, answer, ask, asked, request, send, wait_for_close,
 };
-use super::support::{Agent, Setup, quick, until};
+use super::support::{Agent, Setup, port, quick, until};
 
 pub(crate) fn with(probers: &Value) -> Setup {
     Setup::new("hello").env("ISTIO_KUBE_APP_PROBERS", &probers.to_string())
@@ -24,15 +24,6 @@ pub(crate) fn started(setup: Setup) -> Agent {
     let agent = setup.start();
     agent.wait_readiness(200, "ready");
     agent
-}
-
-/// A port on which nobody listens.
-pub(crate) fn nobody() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
 }
 
 pub(crate) fn said(agent: &Agent, path: &str) -> (u16, String) {
@@ -367,7 +358,8 @@ fn what_goes_wrong_is_500_with_the_reason() {
     let rubbish = Application::saying("SSH-2.0-OpenSSH_10.0\r\n");
     let closing = Application::saying("");
     let cut = Application::saying("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhalf");
-    let refused = nobody();
+    let nobody = port();
+    let refused = nobody.number;
     let agent = started(with(&json!({
         "/app-health/refused/livez": {"port": refused},
         "/app-health/rubbish/livez": {"port": rubbish.port},
@@ -494,9 +486,10 @@ fn redirects_are_followed_on_the_same_host_and_are_a_good_sign_elsewhere() {
 #[test]
 fn a_tcp_probe_connects_and_that_is_all() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = port();
     let agent = started(with(&json!({
         "/app-health/app/livez": {"tcpSocket": {"port": listener.local_addr().unwrap().port()}},
-        "/app-health/app/readyz": {"tcpSocket": {"port": nobody()}},
+        "/app-health/app/readyz": {"tcpSocket": {"port": nobody.number}},
     })));
     assert_eq!(said(&agent, "/app-health/app/livez"), (200, String::new()));
     let (mut stream, _) = listener.accept().unwrap();

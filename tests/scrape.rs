@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::probes::{open, settled};
 use super::support::client::{Application, Reply, answer, ask, request, send, wait_for_close};
-use super::support::{Agent, Setup, kill, until};
+use super::support::{Agent, Setup, kill, port, until};
 
 const PAGE: &str = "# HELP app_orders_total Orders.\n# TYPE app_orders_total counter\n\
                     app_orders_total{kind=\"a \\\"b\\\"\"} 7\napp_orders_total{kind=\"c\"} 1.5e3\n";
@@ -31,14 +31,6 @@ fn merging(targets: &[(u16, &str)]) -> Agent {
     let agent = setup.start();
     agent.wait_readiness(200, "ready");
     agent
-}
-
-fn nobody() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
 }
 
 /// The value of a sample.
@@ -169,8 +161,9 @@ fn sources_that_fail_are_left_out_and_counted() {
         Ok(())
     });
     let good = Application::saying("HTTP/1.0 200 OK\r\n\r\napp_good 1\napp_last 2");
+    let nobody = port();
     let agent = merging(&[
-        (nobody(), "/metrics"),
+        (nobody.number, "/metrics"),
         (silent.port, "/metrics"),
         (sorry.port, "/metrics"),
         (page.port, "/metrics"),

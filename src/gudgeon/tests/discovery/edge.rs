@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::place::gudgeon;
+use crate::place::{OWN_PORTS, gudgeon};
 use crate::shipped::{objects, of_kind};
 
 const ROLES: [&str; 3] = ["injector.yaml", "discovery.yaml", "galley.yaml"];
@@ -96,7 +96,7 @@ fn all_in_one_is_the_three_manifests_with_one_deployment() {
     let args = args.map(|arg| arg.as_str().unwrap().replace("--port=9443", "--port=0"));
     let mut command = gudgeon();
     command
-        .args(args.chain(["--http-addr=127.0.0.1:0".to_owned()]))
+        .args(args.chain(OWN_PORTS.map(str::to_owned)))
         .env_clear();
     let output = command.output().unwrap();
     let log = String::from_utf8(output.stdout).unwrap();

@@ -19,6 +19,7 @@ use crate::place::{Place, documents, entry};
 use crate::policies::{comes, connect, doors, policy, workload};
 use crate::proxy::Address;
 use crate::secured::Root;
+use crate::support::program::free;
 
 /// Paths that it was asked about; a request is let in where it says so itself, a connection from one address.
 #[derive(Clone, Default)]
@@ -131,10 +132,7 @@ fn services_of_the_mesh_are_asked_about_what_a_custom_policy_matches() {
         place("lenient"),
     );
     // Nobody is there.
-    let nobody = TcpListener::bind(("127.0.0.1", 0))
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let nobody = SocketAddr::from(([127, 0, 0, 1], free()));
     let services = [
         service("http", "HTTP", by_http.address),
         service("grpc", "GRPC", grpc),

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use crate::backend::{Backend, say};
 use crate::place::{Address, Discovery, Place, SOON, documents, entry, exchange, until};
 use crate::proxy::{Proxy, Setup, in_sync};
-use crate::support::program::settled;
+use crate::support::program::{free, settled};
 
 pub fn object(kind: &str, name: &str, spec: &str) -> String {
     let (namespace, name) = name.split_once('/').unwrap_or(("demo", name));
@@ -181,12 +181,8 @@ fn requests_go_by_the_host_that_they_ask_for() {
         entry("a.demo.svc.cluster.local", 80, "HTTP", &[(&at, a.port)]),
         entry("b.demo.svc.cluster.local", 80, "HTTP", &[(&at, b.port)]),
     ];
-    // One on all addresses, whose port the system chose.
-    let free = TcpListener::bind("0.0.0.0:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    // One on all addresses.
+    let free = free();
     let everywhere =
         format!("{{port: {{number: {free}, name: all, protocol: HTTP}}, hosts: ['*']}}");
     let plain = |port, hosts: &str, tls: &str| server(edge.ip, port, "HTTP", hosts, tls);
@@ -774,11 +770,7 @@ spec:\n  rules:\n  - host: a.example\n    http:\n      paths:\n\
 fn a_certificate_that_a_router_does_not_have_holds_back_its_own_server() {
     let (edge, ip) = (Address::new(), Address::new());
     let web = Backend::new(ip.ip, "web");
-    let free = TcpListener::bind("0.0.0.0:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let free = free();
     let at = edge.ip.to_string();
     let services = [
         entry(
@@ -849,11 +841,7 @@ fn ingresses_are_served_by_the_role_of_that_name() {
     let (edge, ip) = (Address::new(), Address::new());
     let (a, b) = (Backend::new(ip.ip, "a"), Backend::new(ip.ip, "b"));
     let at = ip.ip.to_string();
-    let free = TcpListener::bind("0.0.0.0:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let free = free();
     let services = [
         entry("a.demo.svc.cluster.local", 80, "HTTP", &[(&at, a.port)]),
         entry("b.demo.svc.cluster.local", 80, "HTTP", &[(&at, b.port)]),
