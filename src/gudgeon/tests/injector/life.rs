@@ -283,7 +283,8 @@ fn http2_is_told_to_go() {
     client
         .send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
         .unwrap();
-    std::thread::sleep(Duration::from_millis(200));
+    // The server's SETTINGS show that it has read the preface.
+    assert!(h2::sees(&mut client, &[4]));
     injector.signal("TERM");
     // Frames: length (3), type, flags, stream (4), payload. GOAWAY is type 7.
     let mut types = Vec::new();
