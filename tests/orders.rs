@@ -28,8 +28,8 @@ fn while_it_drains_it_says_so_until_the_very_end() {
         .start();
     agent.wait_readiness(200, "ready");
     let (port, proxy) = (agent.status.number, agent.proxy_pid(0));
-    agent.signal(libc::SIGTERM);
     let asked = Instant::now();
+    agent.signal(libc::SIGTERM);
     agent.wait_readiness(503, "draining");
     let mut answers = 0;
     // The one thing that may come instead is that nobody listens any more.

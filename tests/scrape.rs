@@ -313,8 +313,8 @@ fn a_reader_that_stops_is_dropped() {
     let agent = merging(&[(app.port, "/metrics")]);
     let before = settled(&agent);
     let mut stream = send(agent.status.number, &request("GET /metrics", "")).unwrap();
-    stream.read_exact(&mut [0; 1000]).unwrap();
     let begun = Instant::now();
+    stream.read_exact(&mut [0; 1000]).unwrap();
     assert!(open(&agent) > before);
     until("the end of the scrape", || {
         (open(&agent) <= before).then_some(())

@@ -108,8 +108,8 @@ async fn a_client_that_answers_no_ping_is_closed() {
         .start();
     let mut stream = Sotw::open(discovery.grpc).await;
     stream.settle(&[B], &["8080"]).await;
-    let deaf = Deaf::open(discovery.grpc);
     let begun = Instant::now();
+    let deaf = Deaf::open(discovery.grpc);
     let received = tokio::task::spawn_blocking(move || rest(&deaf)).await;
     let took = begun.elapsed();
     assert!(has(&received.unwrap(), PING));
@@ -124,8 +124,8 @@ async fn an_old_connection_is_sent_goaway_and_ends_ten_seconds_later() {
     let discovery = place().arg("--keepaliveMaxServerConnectionAge=1s").start();
     let mut stream = Sotw::open(discovery.grpc).await;
     stream.settle(&[B], &["8080"]).await;
-    let deaf = Deaf::open(discovery.grpc);
     let begun = Instant::now();
+    let deaf = Deaf::open(discovery.grpc);
     let received = tokio::task::spawn_blocking(move || (rest(&deaf), begun.elapsed()));
     tokio::time::sleep(Duration::from_secs(2)).await;
     // The connection has got a GOAWAY, and its stream goes on.

@@ -86,9 +86,9 @@ fn a_sidecar_takes_what_its_ingress_says_and_logs_it() {
     // A kept connection without a request ends.
     let mut idle = web.connect(web.ip, 9080).unwrap();
     idle.set_read_timeout(Some(SOON)).unwrap();
+    let begun = Instant::now();
     idle.write_all(b"GET / HTTP/1.1\r\nHost: any\r\n\r\n")
         .unwrap();
-    let begun = Instant::now();
     let mut response = String::new();
     idle.read_to_string(&mut response).unwrap();
     assert!(response.ends_with("one"), "{response}");

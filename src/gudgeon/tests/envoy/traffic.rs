@@ -106,9 +106,9 @@ fn connections_pass_through_tunnels_and_end_when_idle() {
     );
 
     for (port, name) in [(18131, "idle"), (18132, "plain")] {
+        let begun = Instant::now();
         let mut stream = proxy.connect(proxy.ip, port).unwrap();
         assert_eq!(echo(&stream, "hello"), Some(format!("{name} hello\n")));
-        let begun = Instant::now();
         assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)), "{name}");
         let took = begun.elapsed();
         assert!(
@@ -299,9 +299,9 @@ fn a_sidecar_ends_tls_and_limits_what_comes_in() {
     stream.read_exact(&mut text).unwrap();
     assert_eq!(&text, b"line one\n");
 
+    let begun = Instant::now();
     let mut idle = web.connect(web.ip, 9446).unwrap();
     assert_eq!(echo(&idle, "two").as_deref(), Some("line two\n"));
-    let begun = Instant::now();
     assert!(matches!(idle.read(&mut [0]), Ok(0) | Err(_)));
     assert!(begun.elapsed() > Duration::from_millis(300));
     // One connection, and no other beside it.
