@@ -73,8 +73,7 @@ fn who_stops_proxies_that_start_does_not_stop_the_agent() {
         });
         thread::sleep(Duration::from_millis(50));
     }
-    let log = agent.log();
-    assert!(log.matches("started: pid").count() > 3, "{log}");
+    agent.wait_log_times("started: pid", 4);
     kill(pid, libc::SIGTERM);
     assert!(
         matches!(agent.wait().code(), Some(137 | 143)),

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
-use crate::place::{SOON, exchange};
+use crate::place::{SOON, exchange, until};
 
 /// Clients that the backend has seen.
 #[derive(Clone, Debug, Default)]
@@ -257,29 +257,59 @@ pub fn read_line(stream: TcpStream) -> Option<String> {
 /// A client that asks without end, each time over a connection of its own.
 pub struct Load {
     ends: Arc<AtomicBool>,
+    asked: Arc<AtomicUsize>,
     thread: thread::JoinHandle<(usize, Vec<String>)>,
 }
 
 impl Load {
     pub fn new(ip: IpAddr, host: &'static str, port: u16) -> Self {
-        let ends: Arc<AtomicBool> = Arc::default();
-        let ended = Arc::clone(&ends);
+        Self::of(move || {
+            let answer = ask(ip, host, port);
+            thread::sleep(Duration::from_millis(5));
+            match answer {
+                Ok((200, _)) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+    }
+
+    /// Starts a client that makes this request, which says how it failed, and returns once it was made for the first time.
+    pub fn of(mut request: impl FnMut() -> Result<(), String> + Send + 'static) -> Self {
+        let (ends, asked) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let (ended, count) = (Arc::clone(&ends), Arc::clone(&asked));
         let thread = thread::spawn(move || {
             let (mut good, mut bad) = (0, Vec::new());
             while !ended.load(Ordering::Relaxed) {
-                match ask(ip, host, port) {
-                    Ok((200, _)) => good += 1,
-                    other => bad.push(format!("{other:?}")),
+                match request() {
+                    Ok(()) => good += 1,
+                    Err(how) => bad.push(how),
                 }
-                thread::sleep(Duration::from_millis(5));
+                count.fetch_add(1, Ordering::Relaxed);
             }
             (good, bad)
         });
-        Self { ends, thread }
+        let this = Self {
+            ends,
+            asked,
+            thread,
+        };
+        this.until_asked(1);
+        this
     }
 
-    /// Returns the number of responses; asserts that no request failed.
-    pub fn end(self) -> usize {
+    /// Waits until it has made so many requests in all: how many it makes in a time is the machine's to say.
+    fn until_asked(&self, times: usize) {
+        until(&format!("{times} requests"), || {
+            (self.asked.load(Ordering::Relaxed) >= times).then_some(())
+        });
+    }
+
+    /// Ends it after so many requests at least, of which one began after the call, and returns how many they were; asserts that
+    /// none failed.
+    pub fn end_after(self, times: usize) -> usize {
+        // One may be under way.
+        let next = self.asked.load(Ordering::Relaxed) + 2;
+        self.until_asked(times.max(next));
         self.ends.store(true, Ordering::Relaxed);
         let (good, bad) = self.thread.join().unwrap();
         assert_eq!(bad, [""; 0], "beside {good} that were answered");

@@ -119,9 +119,9 @@ fn a_hundred_changes_a_minute_with_hot_restarts_lose_no_request() {
         (proxy.stat("server.hot_restart_epoch") == u64::from(restarts)).then_some(())
     });
     in_sync(&discovery, &proxy.name);
-    let answered: usize = loads.into_iter().map(Load::end).sum();
-    let min = usize::try_from(seconds * 60).unwrap();
-    assert!(answered > min, "{answered} requests in {seconds} s");
+    let least = usize::try_from(seconds * 20).unwrap();
+    let loads = loads.into_iter();
+    let answered: usize = loads.map(|load| load.end_after(least)).sum();
     assert!(
         turn + 2 >= usize::try_from(seconds * 100 / 60).unwrap(),
         "{turn} changes"

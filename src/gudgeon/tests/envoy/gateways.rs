@@ -5,8 +5,6 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 use rcgen::{CertificateParams, DnType, KeyPair};
 use rustls::crypto::{CryptoProvider, ring};
@@ -14,7 +12,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::backend::{Backend, say};
+use crate::backend::{Backend, Load, say};
 use crate::place::{Address, Discovery, Place, SOON, documents, entry, exchange, until};
 use crate::proxy::{Proxy, Setup, in_sync};
 use crate::support::program::{free, settled};
@@ -577,40 +575,16 @@ pub fn of_tls(name: &str, (chain, key): &(String, String)) -> String {
 }
 
 /// A client that asks without end, each time over a connection of its own, which must be taken at once.
-pub struct SecuredLoad {
-    ends: Arc<AtomicBool>,
-    thread: thread::JoinHandle<(usize, Vec<String>)>,
-}
-
-impl SecuredLoad {
-    pub fn new(config: Arc<ClientConfig>, at: (IpAddr, u16), name: &'static str) -> Self {
-        let ends: Arc<AtomicBool> = Arc::default();
-        let ended = Arc::clone(&ends);
-        let ask = move || {
-            let stream = TcpStream::connect_timeout(&at.into(), SOON);
-            let stream = stream.map_err(|error| format!("connect: {error}"))?;
-            answered(over(&config, stream, name), name)
-        };
-        let thread = thread::spawn(move || {
-            let (mut good, mut bad) = (0, Vec::new());
-            while !ended.load(Ordering::Relaxed) {
-                match ask() {
-                    Ok((200, body)) if !body.is_empty() => good += 1,
-                    other => bad.push(format!("{other:?}")),
-                }
-            }
-            (good, bad)
-        });
-        Self { ends, thread }
-    }
-
-    /// Returns the number of answers; asserts that no request failed.
-    pub fn end(self) -> usize {
-        self.ends.store(true, Ordering::Relaxed);
-        let (good, bad) = self.thread.join().unwrap();
-        assert_eq!(bad, [""; 0], "beside {good} that were answered");
-        good
-    }
+pub fn secured_load(config: Arc<ClientConfig>, at: (IpAddr, u16), name: &'static str) -> Load {
+    let ask = move || {
+        let stream = TcpStream::connect_timeout(&at.into(), SOON);
+        let stream = stream.map_err(|error| format!("connect: {error}"))?;
+        answered(over(&config, stream, name), name)
+    };
+    Load::of(move || match ask() {
+        Ok((200, body)) if !body.is_empty() => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
 }
 
 /// The certificate that a server presents.
@@ -694,7 +668,7 @@ fn certificates_come_by_name_and_rotate_without_a_lost_request() {
 
     // Each rotation is one push of secrets, and nothing else.
     let load: Vec<_> = (0..2)
-        .map(|_| SecuredLoad::new(Arc::clone(&anybody), at, "a.example"))
+        .map(|_| secured_load(Arc::clone(&anybody), at, "a.example"))
         .collect();
     let mut last = before["secret_sent"].clone();
     for one in &all_a[1..] {
@@ -716,7 +690,7 @@ fn certificates_come_by_name_and_rotate_without_a_lost_request() {
         );
     }
     for load in load {
-        assert!(load.end() > 0);
+        load.end_after(1);
     }
     let row = in_sync(&discovery, "edge-1");
     for kind in [

@@ -347,6 +347,6 @@ fn weights_move_and_subsets_are_exchanged_without_a_lost_request() {
     until("the old subset is gone", || {
         (!proxy.knows(&format!("outbound|{PORT}|old|a.demo.svc.cluster.local"))).then_some(())
     });
-    assert!(load.end() > 50);
+    load.end_after(50);
     assert_eq!(ask(&proxy, "GET", "/", &[]).body, "v2");
 }

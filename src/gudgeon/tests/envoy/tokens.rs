@@ -3,20 +3,18 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Load};
 use crate::issuer::Issuer;
 use crate::place::{Place, documents, until};
 use crate::policies::{Clients, comes, connect, doors, outcome, policy, workload, workload_by};
-use crate::proxy::Address;
+use crate::proxy::{Address, in_sync};
 use crate::relay::Relay;
 use crate::secured::Root;
 use crate::signer::{Signer, now, set};
@@ -220,13 +218,6 @@ fn applications_receive_the_claims_of_a_token_and_none_that_a_client_puts_in_its
     assert!(head.contains(&format!("Bearer {token}")), "{head}");
 }
 
-/// Requests without end, each with the token that is current; whether all were let in.
-struct TokenLoad {
-    token: Arc<Mutex<String>>,
-    ends: Arc<AtomicBool>,
-    thread: JoinHandle<(usize, Vec<u16>)>,
-}
-
 fn status(to: SocketAddr, token: &str) -> u16 {
     let mut stream = connect(Ipv4Addr::LOCALHOST, to);
     let text = format!(
@@ -239,35 +230,30 @@ fn status(to: SocketAddr, token: &str) -> u16 {
     status.unwrap_or_default()
 }
 
+/// Requests without end, each with the token that is current; whether all were let in.
+struct TokenLoad {
+    /// Held by each request until its answer.
+    token: Arc<Mutex<String>>,
+    load: Load,
+}
+
 impl TokenLoad {
     fn new(to: SocketAddr, token: &str) -> Self {
         let token = Arc::new(Mutex::new(token.to_owned()));
-        let ends = Arc::new(AtomicBool::new(false));
-        let (current, ended) = (Arc::clone(&token), Arc::clone(&ends));
-        let thread = std::thread::spawn(move || {
-            let (mut good, mut bad) = (0, Vec::new());
-            while !ended.load(Ordering::Relaxed) {
-                let token = current.lock().unwrap().clone();
-                match status(to, &token) {
-                    200 => good += 1,
-                    other => bad.push(other),
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            (good, bad)
+        let current = Arc::clone(&token);
+        let load = Load::of(move || {
+            let status = status(to, &current.lock().unwrap());
+            std::thread::sleep(Duration::from_millis(5));
+            (status == 200)
+                .then_some(())
+                .ok_or_else(|| status.to_string())
         });
-        Self {
-            token,
-            ends,
-            thread,
-        }
+        Self { token, load }
     }
 
-    fn end(self) -> usize {
-        self.ends.store(true, Ordering::Relaxed);
-        let (good, bad) = self.thread.join().unwrap();
-        assert_eq!(bad, [0; 0], "beside {good} that were let in");
-        good
+    /// Makes it the token of the next request; none has another one any more.
+    fn take(&self, token: &str) {
+        token.clone_into(&mut self.token.lock().unwrap());
     }
 }
 
@@ -310,8 +296,7 @@ fn keys_of_an_issuer_are_exchanged_without_a_lost_request() {
     // Both are known for a while, and signers change meanwhile.
     issuer.say(set(&[&first, &second]));
     becomes(&new, 200);
-    load.token.lock().unwrap().clone_from(&new);
-    std::thread::sleep(Duration::from_millis(100));
+    load.take(&new);
     issuer.say(set(&[&second]));
     becomes(&old, 401);
     // An issuer that is away, or says something else, changes nothing.
@@ -340,10 +325,7 @@ fn keys_of_an_issuer_are_exchanged_without_a_lost_request() {
     discovery.kill();
     relay.cut();
     discovery.again();
-    until("it is connected again", || {
-        (discovery.streams() == 1).then_some(())
-    });
-    std::thread::sleep(Duration::from_millis(300));
-    let good = load.end();
-    assert!(good > 100, "{good}");
+    // Without a key of the issuer its listeners would be others.
+    in_sync(&discovery, "web");
+    load.load.end_after(100);
 }

@@ -184,11 +184,16 @@ fn certificates_rotate_under_load() {
             Client::try_connect(address, support::client_config(chain, &[])).is_ok()
         });
     }
+    // How many requests there are in a time is the machine's to say.
+    until("requests", || {
+        let is_over = workers.iter().any(std::thread::JoinHandle::is_finished);
+        let made = [&reused, &fresh].map(|count| count.load(Ordering::Relaxed));
+        is_over || made[0] > 100 && made[1] > 20
+    });
     stop.store(true, Ordering::Relaxed);
     for worker in workers {
         worker.join().expect("no request fails");
     }
-    assert!(reused.load(Ordering::Relaxed) > 100 && fresh.load(Ordering::Relaxed) > 20);
     assert_eq!(
         injector.metric("gudgeon_config_valid{file=\"tlsKeyFile\"}"),
         Some(1.0)
