@@ -19,7 +19,7 @@ use tonic::codegen::tokio_stream::Stream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
-use crate::place::entry;
+use crate::place::{SOON, entry};
 
 /// The time after which a silent stream counts as quiet.
 pub const QUIET: Duration = Duration::from_millis(1200);
@@ -75,7 +75,7 @@ pub fn node_of(id: &str) -> Node {
 
 /// Waits until it is so, while the client's connections go on.
 pub async fn soon(what: &str, mut check: impl FnMut() -> bool) {
-    let end = std::time::Instant::now() + crate::place::SOON;
+    let end = std::time::Instant::now() + SOON;
     while !check() {
         assert!(std::time::Instant::now() < end, "waited in vain: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -160,7 +160,7 @@ impl Sotw {
 
     /// The next response, of this type.
     pub async fn hear(&mut self, url: &str) -> DiscoveryResponse {
-        let response = self.next(Duration::from_secs(20)).await;
+        let response = self.next(SOON).await;
         let response = response
             .unwrap_or_else(|| panic!("nothing came, {url} was awaited"))
             .unwrap();
@@ -190,7 +190,7 @@ impl Sotw {
     /// Returns the final status; skips responses before it.
     pub async fn end(&mut self) -> Status {
         loop {
-            match self.next(Duration::from_secs(20)).await {
+            match self.next(SOON).await {
                 Some(Err(status)) => return status,
                 Some(Ok(_)) => {}
                 None => panic!("it goes on"),
@@ -325,8 +325,7 @@ impl Delta {
     }
 
     pub async fn hear(&mut self, url: &str) -> DeltaDiscoveryResponse {
-        let received =
-            tokio::time::timeout(Duration::from_secs(20), self.responses.message()).await;
+        let received = tokio::time::timeout(SOON, self.responses.message()).await;
         let response = received.expect("nothing came").unwrap().unwrap();
         assert_eq!(response.type_url, url);
         response
@@ -339,8 +338,7 @@ impl Delta {
 
     /// Returns the final status; no response may precede it.
     pub async fn end(&mut self) -> Status {
-        let received =
-            tokio::time::timeout(Duration::from_secs(20), self.responses.message()).await;
+        let received = tokio::time::timeout(SOON, self.responses.message()).await;
         let received = received.expect("it goes on");
         received.expect_err("an end, and nothing before it")
     }

@@ -1,7 +1,5 @@
 //! Secrets of routers: over which streams they go, and over which they do not.
 
-use std::time::Duration;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use envoy_types::pb::envoy::config::core::v3::Node;
@@ -15,12 +13,11 @@ use tokio::time::timeout;
 use crate::apiserver::ApiServer;
 use crate::authority::Authority;
 use crate::client::*;
-use crate::place::{Discovery, Place, documents, until};
+use crate::place::{Discovery, Place, SOON, documents, until};
 use crate::tls::{certify, channel, secure_port, trusting};
 
 const SDS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 const NAME: &str = "kubernetes://a";
-const SOON: Duration = Duration::from_secs(30);
 
 fn secret(namespace: &str) -> String {
     let (chain, key) =

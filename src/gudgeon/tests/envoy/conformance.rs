@@ -265,7 +265,7 @@ impl Scene {
         }
         text.push_str(&mark(&mark_name));
         self.discovery.place.write("config/rule.yaml", &text);
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + SOON;
         let is_taken = || {
             let taken = self.proxies().iter().all(|one| has_taken(one, &mark_name));
             // A router without a Gateway has nothing that could bear the mark.

@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
 /// Generous, since the machine may be loaded.
-pub const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_secs(60);
 /// The time after which a silent stream counts as quiet.
 pub const QUIET: Duration = Duration::from_millis(300);
 

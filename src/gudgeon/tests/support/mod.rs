@@ -17,7 +17,6 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::pki_types::pem::PemObject as _;
@@ -25,11 +24,8 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
 
-pub use program::gudgeon;
-use program::{Program, is_a_program, metric_in, within};
-
-/// Long enough for a machine whose cores are busy.
-pub const SOON: Duration = Duration::from_secs(10);
+use program::{Program, is_a_program, metric_in};
+pub use program::{SOON, gudgeon};
 
 pub const TEMPLATE: &str = "policy: enabled\nprobers: legacy\ntemplate: |\n  containers:\n  - name: istio-proxy\n    image: proxy:1\n";
 
@@ -51,7 +47,7 @@ pub fn pair_until(end: Option<time::Duration>) -> (String, String) {
 
 /// Waits until the check is true; panics with `what` if it never is.
 pub fn until(what: &str, mut check: impl FnMut() -> bool) {
-    within(SOON, what, || check().then_some(()));
+    program::until(what, || check().then_some(()));
 }
 
 /// Returns the program as root of namespaces of its own (`options` of unshare), after some shell. Needs root, or
@@ -358,7 +354,7 @@ impl Client {
     }
 
     fn over(socket: TcpStream, config: ClientConfig) -> std::io::Result<Self> {
-        socket.set_read_timeout(Some(Duration::from_secs(20)))?;
+        socket.set_read_timeout(Some(SOON))?;
         socket.set_nodelay(true)?;
         let name = ServerName::try_from("localhost").unwrap();
         let mut connection =

@@ -11,8 +11,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Generous, since the machine may be loaded.
-pub const SOON: Duration = Duration::from_secs(30);
+/// Generous: the machine may be busy with something else altogether.
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// Waits until the check returns a value.
 pub fn until<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
