@@ -267,7 +267,8 @@ impl Scene {
         self.discovery.place.write("config/rule.yaml", &text);
         let end = Instant::now() + SOON;
         let is_taken = || {
-            let taken = self.proxies().iter().all(|one| has_taken(one, &mark_name));
+            let mut proxies = self.proxies().into_iter();
+            let taken = proxies.all(|one| has_taken(one, &mark_name) && one.serves_its_listeners());
             // A router without a Gateway has nothing that could bear the mark.
             let known = self.discovery.json("/debug/configz?kind=EnvoyFilter");
             taken && known.to_string().contains(&mark_name) && self.is_in_sync()
@@ -278,8 +279,6 @@ impl Scene {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        // Envoy's workers hear of it a moment later.
-        thread::sleep(Duration::from_millis(30));
         Ok(())
     }
 

@@ -61,7 +61,7 @@ fn write(discovery: &Discovery, proxy: &Proxy, filter: &str, mark: &str) {
         let has = |text: &str| text.contains(&format!("\"{mark}\""));
         let listeners = proxy.ask("/config_dump?resource=dynamic_listeners");
         let warms = listeners.contains("\"warming_state\"");
-        (has(&clusters) && has(&routes) && !warms).then_some(())
+        (has(&clusters) && has(&routes) && !warms && proxy.serves_its_listeners()).then_some(())
     });
 }
 

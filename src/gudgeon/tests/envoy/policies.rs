@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring};
@@ -281,10 +280,9 @@ pub fn comes(discovery: &Discovery, web: &Proxy, mark: &str, config: &[String]) 
     until(mark, || {
         let listeners = web.ask("/config_dump?resource=dynamic_listeners");
         let is_there = listeners.contains(&format!("|{mark}|"));
-        (is_there && !listeners.contains("\"warming_state\"")).then_some(())
+        let warms = listeners.contains("\"warming_state\"");
+        (is_there && !warms && web.serves_its_listeners()).then_some(())
     });
-    // Envoy's workers hear of it a moment later.
-    std::thread::sleep(Duration::from_millis(30));
 }
 
 /// A workload of namespace `demo` with certificates, and the CA that signs others.

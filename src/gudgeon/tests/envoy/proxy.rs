@@ -317,6 +317,20 @@ impl Proxy {
         line.map_or(0, |value| value.trim().parse().unwrap())
     }
 
+    /// Returns true if Envoy's worker serves all listeners that the main thread has taken up: the main thread counts each when
+    /// the worker has told it so.
+    pub fn serves_its_listeners(&self) -> bool {
+        let text = self.ask("/stats?filter=listener_manager.listener_");
+        let count = |what: &str| -> u64 {
+            let name = format!("listener_manager.listener_{what}: ");
+            let mut values = text.lines().filter_map(|line| line.strip_prefix(&name));
+            values
+                .next()
+                .map_or(0, |value| value.trim().parse().unwrap())
+        };
+        count("added") + count("modified") == count("create_success")
+    }
+
     /// Returns true if Envoy's config dump contains the words.
     pub fn knows(&self, text: &str) -> bool {
         self.ask("/config_dump?include_eds").contains(text)
