@@ -363,14 +363,22 @@ pub fn rows(discovery: &Discovery, name: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Waits until the one stream of a proxy has ACKed the last responses.
+/// Returns true if a push has not come to its end on a stream of a proxy: between two of its types all that was sent is ACKed.
+fn is_pushed_to(discovery: &Discovery, name: &str) -> bool {
+    let streams = discovery.json("/debug/adsz");
+    let of = format!("~{name}.demo~");
+    let mut streams = streams.as_array().unwrap().iter();
+    streams.any(|one| one["proxy"].as_str().unwrap().contains(&of) && one["pending"] == true)
+}
+
+/// Waits until the one stream of a proxy has ACKed the last responses of all that is pushed to it.
 pub fn in_sync(discovery: &Discovery, name: &str) -> Value {
     in_sync_with(discovery, name, |_| true)
 }
 
 /// And until it is so, too.
 pub fn in_sync_with(discovery: &Discovery, name: &str, also: impl Fn(&Value) -> bool) -> Value {
-    until("sync", || {
+    let row = || {
         let rows = rows(discovery, name);
         let [row] = rows.as_slice() else { return None };
         let mut kinds = ["cluster", "endpoint", "listener", "route"].iter();
@@ -379,6 +387,11 @@ pub fn in_sync_with(discovery: &Discovery, name: &str, also: impl Fn(&Value) -> 
             sent.is_null() || *sent == row[format!("{kind}_acked")]
         });
         (same && row["listener_sent"].is_string() && also(row)).then(|| row.clone())
+    };
+    until("sync", || {
+        row()?;
+        // The row is that of after the push.
+        (!is_pushed_to(discovery, name)).then(&row)?
     })
 }
 
