@@ -7,10 +7,12 @@
 //!
 //! While clusters warm, Envoy holds its request for them back, and asks for assignments, listeners and routes alone: those of a
 //! server that knows newer clusters would lead to what it has not. The assignments that it is sent at once end its wait, and its
-//! listeners and routes wait for the request for clusters that follows.
+//! listeners and routes wait for the request for clusters that follows. It asks for types in the order in which it first wanted
+//! them: for assignments last if its first clusters needed none. So nothing tells it from a client that has its clusters from
+//! elsewhere, which waits for two seconds each time that it comes back.
 //!
-//! A client without versions has nothing to lose, one that names its clusters or listeners learns of them from its routes, and one
-//! that asks for no assignments has its clusters from elsewhere: none of them waits.
+//! A client without versions has nothing to lose, and one that names its clusters or listeners learns of them from its routes: they
+//! wait for nothing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,8 +39,7 @@ impl Stream {
 
     /// A client came with listeners of another stream.
     pub(super) fn listeners_arrived(&mut self, now: Duration) {
-        let is_warming = self.ack_states.endpoints.requested && !self.ack_states.clusters.requested;
-        if is_warming && self.client == Client::Envoy {
+        if !self.ack_states.clusters.requested && self.client == Client::Envoy {
             self.returning = Some(now.saturating_add(LATE));
             let until = now.saturating_add(STEP);
             self.phase = Phase::AwaitingClusters { until };

@@ -15,9 +15,9 @@ fn object(kind: &str, name: &str, spec: &str) -> String {
     )
 }
 
-fn service(name: &str, ip: Ipv4Addr, backend: u16) -> String {
+fn service(name: &str, resolution: &str, ip: Ipv4Addr, backend: u16) -> String {
     let spec = format!(
-        "{{hosts: [{name}.demo.svc.cluster.local], location: MESH_INTERNAL, resolution: STATIC, \
+        "{{hosts: [{name}.demo.svc.cluster.local], location: MESH_INTERNAL, resolution: {resolution}, \
          ports: [{{number: {PORT}, name: main, protocol: HTTP}}], \
          endpoints: [{{address: {ip}, ports: {{main: {backend}}}, labels: {{version: v1}}}}]}}"
     );
@@ -46,9 +46,35 @@ fn rules(turn: usize) -> String {
     documents(&[renamed, added].concat())
 }
 
+/// The service whose cluster needs no assignment, and whose requests go to another at each turn but the first.
+const PLAIN: &str = "plain";
+
+fn first_assignments(turn: usize, ip: Ipv4Addr, backend: u16) -> String {
+    let target = format!("turn-{turn}");
+    let spec = format!(
+        "{{hosts: [{PLAIN}], http: [{{name: {PLAIN}-turn-{turn}, route: [{{destination: {{host: {}}}}}]}}]}}",
+        if turn == 0 { PLAIN } else { &target }
+    );
+    let mut all = vec![object("VirtualService", PLAIN, &spec)];
+    if turn > 0 {
+        all.push(service(&target, "STATIC", ip, backend));
+    }
+    documents(&all)
+}
+
+/// The configuration of a mesh.
+struct Config {
+    services: Vec<String>,
+    /// The rest of each turn.
+    rules: Box<dyn Fn(usize) -> String>,
+    /// The services whose routes have a name that tells the turn.
+    routed: &'static [&'static str],
+}
+
 /// Two proxies and their discovery, which can be away.
 struct Mesh {
     discovery: Discovery,
+    config: Config,
     relays: [Relay; 2],
     state: Proxy,
     delta: Proxy,
@@ -57,14 +83,25 @@ struct Mesh {
 }
 
 impl Mesh {
-    fn start() -> Self {
+    /// A mesh whose clusters all need assignments.
+    fn of_assignments() -> Self {
+        Self::start(|ip, backend| Config {
+            services: ["renamed", "added"]
+                .map(|name| service(name, "STATIC", ip, backend))
+                .into(),
+            rules: Box::new(rules),
+            routed: &["renamed", "added"],
+        })
+    }
+
+    fn start(config: impl FnOnce(Ipv4Addr, u16) -> Config) -> Self {
         let (ip, own) = (Address::new(), Address::new());
         let backend = Backend::new(ip.ip, "v1");
-        let services = ["renamed", "added"].map(|name| service(name, ip.ip, backend.port));
+        let config = config(ip.ip, backend.port);
         let at = SocketAddr::from((own.ip, 15010));
         let discovery = Place::new()
-            .with("config/services.yaml", &documents(&services))
-            .with("config/rules.yaml", &rules(0))
+            .with("config/services.yaml", &documents(&config.services))
+            .with("config/rules.yaml", &(config.rules)(0))
             .arg(&format!("--grpcAddr={at}"))
             .start();
         let relays = [Relay::new(at), Relay::new(at)];
@@ -72,6 +109,7 @@ impl Mesh {
         let delta = Setup::new("delta", relays[1].port).delta().start();
         let this = Self {
             discovery,
+            config,
             relays,
             state,
             delta,
@@ -88,7 +126,7 @@ impl Mesh {
     fn change(&self, turn: usize) {
         self.discovery
             .place
-            .write("config/rules.yaml", &rules(turn));
+            .write("config/rules.yaml", &(self.config.rules)(turn));
     }
 
     /// Until both proxies have the routes of this turn.
@@ -96,8 +134,8 @@ impl Mesh {
         for proxy in self.proxies() {
             until(&format!("turn {turn} at {}", proxy.name), || {
                 let known = proxy.ask("/config_dump?resource=dynamic_route_configs");
-                ["renamed", "added"]
-                    .iter()
+                let mut routed = self.config.routed.iter();
+                routed
                     .all(|name| known.contains(&format!("\"{name}-turn-{turn}\"")))
                     .then_some(())
             });
@@ -138,7 +176,7 @@ impl Mesh {
 
 #[test]
 fn rules_that_change_while_the_server_is_away_lose_no_request() {
-    let mut mesh = Mesh::start();
+    let mut mesh = Mesh::of_assignments();
     let loads = mesh.loads();
     for turn in 1..=4 {
         mesh.pass(turn);
@@ -155,12 +193,28 @@ fn rules_that_change_while_the_server_is_away_lose_no_request() {
 /// Their proxies ask the next server for all but clusters, until they have the assignments of those that warm.
 #[test]
 fn rules_that_change_while_clusters_warm_lose_no_request() {
-    let mut mesh = Mesh::start();
+    let mut mesh = Mesh::of_assignments();
     let loads = mesh.loads();
     for turn in [1, 3, 5] {
         mesh.begin(turn);
         mesh.pass(turn + 1);
     }
+    for load in loads {
+        load.end_after(50);
+    }
+}
+
+/// Their proxies ask the next server for listeners and routes first, and for assignments behind them.
+#[test]
+fn rules_that_change_while_the_first_assignments_are_awaited_lose_no_request() {
+    let mut mesh = Mesh::start(|ip, backend| Config {
+        services: vec![service(PLAIN, "DNS", ip, backend)],
+        rules: Box::new(move |turn| first_assignments(turn, ip, backend)),
+        routed: &[PLAIN],
+    });
+    let loads = mesh.proxies().map(|proxy| Load::new(proxy.ip, PLAIN, PORT));
+    mesh.begin(1);
+    mesh.pass(2);
     for load in loads {
         load.end_after(50);
     }

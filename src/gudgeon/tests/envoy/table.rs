@@ -301,6 +301,7 @@ const CASES: Rows = &[
             "gudgeon/tests/discovery/streams.rs without_acks_each_step_comes_after_two_seconds",
             AWAY,
             "away.rs rules_that_change_while_clusters_warm_lose_no_request",
+            "away.rs rules_that_change_while_the_first_assignments_are_awaited_lose_no_request",
         ],
     ),
     (

@@ -168,9 +168,16 @@ fn a_listener_that_gets_or_loses_its_port_is_gone_for_a_moment() {
     }
 }
 
+/// Envoy asks for clusters first. Without that its listeners wait for them.
+fn ask_for_clusters(wire: &mut Wire) {
+    wire.names(Cluster, &[]);
+    assert_eq!(wire.all(), ["cds"]);
+}
+
 /// A client that has the listeners of a world by another stream asks for those of a new one.
 fn came_with(protocol: Protocol, before: &World, after: &World) -> Wire {
     let mut wire = Wire::new(protocol, Client::Envoy, after);
+    ask_for_clusters(&mut wire);
     let request = match protocol {
         Protocol::StateOfTheWorld => Request {
             version: before.version(Listener).to_string(),
@@ -338,6 +345,7 @@ fn a_listener_of_another_server_is_gone_for_a_moment_where_it_may_have_turned() 
         ),
     ] {
         let mut wire = Wire::new(protocol, Client::Envoy, &world);
+        ask_for_clusters(&mut wire);
         let request = match protocol {
             Protocol::StateOfTheWorld => Request {
                 version: "7".to_owned(),
