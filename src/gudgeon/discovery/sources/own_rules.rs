@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
@@ -20,29 +20,50 @@ pub(super) struct ClusterRules {
     put: Arc<PutRules>,
 }
 
-/// Tells which rules of clusters are in the hub.
+/// The rules of clusters that are in the hub since they count.
 #[derive(Debug)]
-pub(super) struct PutRules {
-    configuration: Notify,
-    /// True if discovery reads no Ingresses, or they are synced.
-    ingresses: watch::Sender<bool>,
+struct PutRules {
+    configuration: watch::Sender<bool>,
+    ingresses: watch::Sender<PutIngresses>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PutIngresses {
+    /// Discovery reads no Ingresses.
+    Unwatched,
+    Awaited,
+    Put,
 }
 
 impl Default for PutRules {
     fn default() -> Self {
         Self {
-            configuration: Notify::new(),
-            ingresses: watch::Sender::new(true),
+            configuration: watch::Sender::new(false),
+            ingresses: watch::Sender::new(PutIngresses::Unwatched),
         }
     }
 }
 
 impl PutRules {
-    /// Returns each time that rules of clusters were put into the hub while they count, with the Ingresses if these are in time.
-    pub(super) async fn notified(&self) {
-        self.configuration.notified().await;
+    /// Returns once they are in the hub, with the Ingresses if these are in time.
+    async fn are_there(&self) {
+        let mut configuration = self.configuration.subscribe();
+        drop(configuration.wait_for(|is_put| *is_put).await);
         let mut ingresses = self.ingresses.subscribe();
-        let _late = timeout(MAX_WAIT, ingresses.wait_for(|are_put| *are_put)).await;
+        let are_settled = |ingresses: &PutIngresses| *ingresses != PutIngresses::Awaited;
+        drop(timeout(MAX_WAIT, ingresses.wait_for(are_settled)).await);
+    }
+
+    /// Forgets what was put when they counted before.
+    fn reset(&self) {
+        self.configuration.send_replace(false);
+        self.ingresses.send_if_modified(|ingresses| {
+            let are_put = *ingresses == PutIngresses::Put;
+            if are_put {
+                *ingresses = PutIngresses::Awaited;
+            }
+            are_put
+        });
     }
 }
 
@@ -57,12 +78,30 @@ impl ClusterRules {
 
     /// Tells that the rules were put into the hub while they count.
     pub(super) fn are_put(&self) {
-        self.put.configuration.notify_one();
+        self.put.configuration.send_replace(true);
     }
 
     /// Tells whether the hub has the Ingresses that count.
     pub(super) fn ingresses_are_put(&self, are_put: bool) {
-        self.put.ingresses.send_replace(are_put);
+        self.put.ingresses.send_replace(match are_put {
+            true => PutIngresses::Put,
+            false => PutIngresses::Awaited,
+        });
+    }
+
+    /// Returns each time that they have begun to count and are in the hub; `false`: they never will again.
+    pub(super) async fn put_again(&mut self) -> bool {
+        while self.counts.changed().await.is_ok() {
+            while *self.counts.borrow_and_update() {
+                tokio::select! {
+                    biased;
+                    // What was waited for is that of a time which is over.
+                    changed = self.counts.changed() => if changed.is_err() { return false },
+                    () = self.put.are_there() => return true,
+                }
+            }
+        }
+        false
     }
 }
 
@@ -96,6 +135,11 @@ impl Own {
     /// Returns the rules for the task that puts those of clusters into the hub: the others' rules wait for it from now on.
     pub(super) fn of_clusters(&self) -> ClusterRules {
         self.has_clusters.store(true, Ordering::Relaxed);
+        self.cluster_rules()
+    }
+
+    /// Returns the rules for a task that waits for those of clusters.
+    pub(super) fn cluster_rules(&self) -> ClusterRules {
         ClusterRules {
             counts: self.counts(),
             put: Arc::clone(&self.put),
@@ -105,10 +149,6 @@ impl Own {
     /// Returns true if there is a task that puts rules of clusters into the hub.
     pub(super) fn has_clusters(&self) -> bool {
         self.has_clusters.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn put(&self) -> Arc<PutRules> {
-        Arc::clone(&self.put)
     }
 
     /// Returns true while they count.
@@ -129,6 +169,7 @@ impl Own {
             (true, _) => false,
             (false, false) if self.is_there => {
                 info!("configuration no longer comes from configSources");
+                self.put.reset();
                 self.counts.send_replace(true);
                 // The directory's rules replace those of the sources in one step. Those of clusters, if there are any, come
                 // before the others go: no moment is without rules.

@@ -225,6 +225,39 @@ async fn rules_of_sources_go_behind_those_of_ingresses_if_these_are_in_time() {
     }
 }
 
+/// Sources that come and go within the wait for Ingresses were taken for those that the wait was for: no rules were in force until
+/// the clusters' were put.
+#[tokio::test]
+async fn rules_of_clusters_that_were_put_before_withdraw_nothing() {
+    for are_ingresses_late in [true, false] {
+        let mut handover = Handover::of_cluster();
+        let own = handover.sources.own.of_clusters();
+        own.ingresses_are_put(false);
+        own.are_put();
+        // The wait for Ingresses begins.
+        tokio::task::yield_now().await;
+        own.are_put();
+        if are_ingresses_late {
+            own.ingresses_are_put(true);
+        }
+        handover.name_folder();
+        handover.until_theirs_count().await;
+        handover.name_nothing();
+        if are_ingresses_late {
+            own.are_put();
+        } else {
+            own.ingresses_are_put(true);
+        }
+        assert_eq!(handover.applied().await, ["theirs.example"]);
+        if are_ingresses_late {
+            own.ingresses_are_put(true);
+        } else {
+            own.are_put();
+        }
+        until(|| handover.hosts().is_empty()).await;
+    }
+}
+
 /// Nobody puts rules of clusters where no API server is read: those of the sources stayed in force for ever.
 #[tokio::test]
 async fn rules_of_sources_go_at_once_where_no_cluster_is_read() {

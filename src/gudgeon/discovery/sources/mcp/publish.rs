@@ -48,10 +48,9 @@ impl McpSources {
 
     /// Takes the rules of sources out of the hub, each time that it has those of clusters again.
     pub(super) fn withdraw_later(self: &Arc<Self>) -> impl Future<Output = ()> + use<> {
-        let (mcp_sources, put) = (Arc::downgrade(self), self.own.put());
+        let (mcp_sources, mut own) = (Arc::downgrade(self), self.own.cluster_rules());
         async move {
-            loop {
-                put.notified().await;
+            while own.put_again().await {
                 let Some(mcp_sources) = mcp_sources.upgrade() else {
                     return;
                 };
