@@ -79,16 +79,17 @@ class Discovery:
         lines = ["apiVersion: networking.istio.io/v1", f"kind: {kind}", "metadata: {name: b, namespace: demo}", "spec:"]
         self.write(f"{kind}.yaml", "\n".join(lines + [f"  {line}" for line in spec.splitlines()]) + "\n")
 
-    def serve(self, name, endpoints, namespace="demo", ports=(8080,)):
+    def serve(self, name, endpoints, namespace="demo", ports=(8080,), resolution="STATIC", address="127.0.0.1"):
         """A service of that name with these endpoints: backend, and what else stands there."""
         lines = ["apiVersion: networking.istio.io/v1", "kind: ServiceEntry",
                  f"metadata: {{name: {name}, namespace: {namespace}}}", "spec:",
-                 f"  hosts: [{name}.{namespace}.svc.cluster.local]", "  location: MESH_INTERNAL", "  resolution: STATIC", "  ports:"]
+                 f"  hosts: [{name}.{namespace}.svc.cluster.local]", "  location: MESH_INTERNAL",
+                 f"  resolution: {resolution}", "  ports:"]
         lines += [f"  - {{number: {port}, name: grpc-{port}, protocol: GRPC}}" for port in ports]
         lines.append("  endpoints:")
         for backend, more in endpoints:
             to = ", ".join(f"grpc-{port}: {backend.port}" for port in ports)
-            lines.append(f"  - {{address: 127.0.0.1, ports: {{{to}}}{more}}}")
+            lines.append(f"  - {{address: {address}, ports: {{{to}}}{more}}}")
         self.write(f"{name}.yaml", "\n".join(lines) + "\n")
 
 
@@ -224,7 +225,21 @@ def main(discovery):
         return all(sent == acked for sent, acked in pairs) and any(sent for sent, _ in pairs)
 
     check("it has accepted what it was sent", until(in_sync), rows)
+    names(discovery, one, two)
     refused(discovery, three)
+
+
+def names(discovery, one, two):
+    """A service whose only endpoint is a name, and one that becomes so."""
+    discovery.serve("named", [(one, "")], resolution="DNS", address="localhost")
+    client = Client("named:8080")
+    check("a name that is the only endpoint is resolved", until(lambda: client.ask(5) == "one"))
+    discovery.serve("named", [(two, "")])
+    check("an address in its place is called", until(lambda: client.ask(5) == "two"))
+    discovery.serve("named", [(one, "")], resolution="DNS", address="localhost")
+    check("and the name again", until(lambda: client.ask(5) == "one"))
+    rows = json.loads(discovery.get("/debug/syncz"))
+    check("it refused no cluster of a name", rows and not any(row["errors"] for row in rows), rows)
 
 
 def refused(discovery, backend):

@@ -250,8 +250,7 @@ impl Node {
             http10: matches!(metadata.text("HTTP10").as_deref(), Some("1" | "true")),
             router: RouterTraits::of(kind, &metadata),
             grpc: is_grpc(node, &metadata),
-            // Envoy's own version counts: `ISTIO_PROXY_VERSION` is a number of Istio's.
-            dns: Dns::of(&agent(node)),
+            dns: dns(node, &metadata),
             version: metadata.text("ISTIO_VERSION").unwrap_or_default(),
             proxy_version: metadata
                 .text("ISTIO_PROXY_VERSION")
@@ -335,6 +334,14 @@ fn bounded(node: &core::Node) -> Result<(), BadNode> {
         }
     }
     Ok(())
+}
+
+/// Returns the place of DNS options by the version of Envoy: `ISTIO_PROXY_VERSION` is a number of Istio's. gRPC knows the fields alone.
+fn dns(node: &core::Node, metadata: &NodeMetadata<'_>) -> Dns {
+    match is_grpc(node, metadata) {
+        true => Dns::Fields,
+        false => Dns::of(&agent(node)),
+    }
 }
 
 /// Returns true if the client is a program with gRPC in it, by its metadata (`GENERATOR: grpc`) or by its user agent.

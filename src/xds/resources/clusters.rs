@@ -78,7 +78,7 @@ pub(crate) struct ClusterParameters {
     pub(crate) certificates: Certificates,
     /// True if EDS has the endpoints of headless services, too.
     pub(crate) headless_eds: bool,
-    /// A program with gRPC in it: it knows nothing but EDS, and no TLS by endpoint.
+    /// A program with gRPC in it: it knows nothing but EDS and single names, and no TLS by endpoint.
     pub(crate) grpc: bool,
     pub(crate) dns: Dns,
     /// TLS that does not end at the client is led to a cluster by its server name.

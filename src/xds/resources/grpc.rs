@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use envoy_types::pb::envoy::config::core::v3::address::Address;
 use envoy_types::pb::envoy::config::listener::v3::{ApiListener, Listener};
 
 use super::domains;
@@ -10,7 +11,7 @@ use super::filters;
 use super::mesh::Mesh;
 use crate::common::families::Families;
 use crate::common::service_ports::{ServicePort, ServicePorts};
-use crate::common::wire;
+use crate::common::wire::{self, LocalityLbEndpoints};
 use crate::finish::Draft;
 
 /// The properties of a client that decide which service a name means.
@@ -117,6 +118,21 @@ fn full_names(host: &str, domain: &str) -> Vec<String> {
         }
     }
     names
+}
+
+/// Returns true if the endpoints are one name: such a client resolves it itself, and never more than one of a cluster.
+pub(crate) fn is_one_name(groups: &[LocalityLbEndpoints]) -> bool {
+    let [group] = groups else {
+        return false;
+    };
+    let [one] = &*group.lb_endpoints else {
+        return false;
+    };
+    let place = one.endpoint.as_ref().and_then(|it| it.address.as_ref());
+    match place.and_then(|place| place.address.as_ref()) {
+        Some(Address::SocketAddress(socket)) => socket.address.parse::<IpAddr>().is_err(),
+        _ => false,
+    }
 }
 
 /// The listener of exactly this name; requests go to the port's cluster by a route of its name.

@@ -171,7 +171,7 @@ impl ProxyView {
             subset => Some(policies.subset(subset)?),
         };
         let policy = policies.of(subset, service_port.port.number);
-        if self.resolution(service_port, &policy) != Resolution::Static {
+        if self.resolution(service_port, &policy, subset) != Resolution::Static {
             return None;
         }
         let preference = self.preference(service_port, &policy);

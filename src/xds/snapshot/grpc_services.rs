@@ -109,9 +109,16 @@ fn messages(snapshot: &Snapshot, service: &Service, network: Option<&str>) -> Ve
     let served = world.endpoints_of(key);
     let served =
         served.filter(|(_, endpoint)| endpoint.weight > 0 && endpoint.health != Health::NotReady);
+    let served: Vec<_> = served.collect();
+    let mut ports = BTreeMap::new();
+    for (_, endpoint) in &served {
+        *ports.entry(&*endpoint.port_name).or_insert(0) += 1;
+    }
+    let is_alone = |endpoint: &Endpoint| ports.get(&*endpoint.port_name) == Some(&1);
     for (cluster, endpoint) in served {
         match &endpoint.address {
             EndpointAddress::Pipe(_) => sockets.add(endpoint),
+            EndpointAddress::Name(_) if is_alone(endpoint) => {}
             EndpointAddress::Name(_) => unresolved.add(endpoint),
             EndpointAddress::Ip(_) => {
                 let place = (&endpoint.address, endpoint.port, &*endpoint.port_name);
@@ -132,7 +139,7 @@ fn messages(snapshot: &Snapshot, service: &Service, network: Option<&str>) -> Ve
     let all = [
         unresolved.message(
             key,
-            "is left out for clients with gRPC in them, which are given addresses alone, and no names to resolve",
+            "is left out for clients with gRPC in them: they resolve a name where it is the only endpoint",
         ),
         sockets.message(
             key,
@@ -152,15 +159,13 @@ fn messages(snapshot: &Snapshot, service: &Service, network: Option<&str>) -> Ve
 
 /// `None`: a service that may have endpoints at any time.
 fn without_endpoints(service: &Service) -> Option<String> {
-    let resolution = match service.resolution {
-        _ if !service.selector.is_empty() => return None,
-        Resolution::Static => return None,
-        Resolution::None => "NONE",
-        Resolution::Dns | Resolution::DnsRoundRobin => "by DNS",
-    };
+    // The host is the only endpoint of one by DNS.
+    if service.resolution != Resolution::None || !service.selector.is_empty() {
+        return None;
+    }
     let (namespace, hostname) = (&service.key.namespace, &service.key.hostname);
     Some(format!(
-        "calls of clients with gRPC in them to {namespace}/{hostname} fail: its resolution is {resolution} and it has no endpoints, \
+        "calls of clients with gRPC in them to {namespace}/{hostname} fail: its resolution is NONE and it has no endpoints, \
          of which such clients are given addresses alone"
     ))
 }

@@ -18,6 +18,7 @@ use crate::common::service_ports::ServicePort;
 use crate::finish::{ClusterParts, Draft};
 use crate::resources::clusters::{self, ByServerName, Inputs};
 use crate::resources::endpoints::{self, Names, Viewer};
+use crate::resources::grpc;
 use crate::resources::locality::{
     self, ClientLocality, EndpointTopology, LocalityOverride, Preference,
 };
@@ -165,8 +166,15 @@ impl ProxyView {
         &self,
         service_port: &ServicePort,
         policy: &EffectivePolicy<'_>,
+        subset: Option<&Subset>,
     ) -> Resolution {
         let client = &self.inputs.client;
+        if client.grpc
+            && service_port.service.resolution.is_dns()
+            && grpc::is_one_name(&self.resolved(service_port, policy, subset))
+        {
+            return Resolution::DnsRoundRobin;
+        }
         if policy.is_passthrough() && client.intercepts && !client.grpc {
             return Resolution::None;
         }
@@ -278,7 +286,7 @@ impl ProxyView {
     ) -> (Draft<ClusterParts>, Result<(), String>) {
         let world = &self.snapshot.world;
         let policy = policies.of(subset, service_port.port.number);
-        let resolution = self.resolution(service_port, &policy);
+        let resolution = self.resolution(service_port, &policy, subset);
         let groups = if resolution.is_dns() {
             self.resolved(service_port, &policy, subset)
         } else {

@@ -1,5 +1,6 @@
 //! Resources that programs with gRPC in them are given in place of those of an Envoy.
 
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
 use envoy_types::pb::envoy::config::endpoint::v3::LocalityLbEndpoints;
 
 use super::*;
@@ -33,6 +34,15 @@ fn snapshot_of(
 
 fn assignment(view: &dyn View) -> ClusterLoadAssignment {
     ClusterLoadAssignment::decode(&*view.get(Type::Endpoint, B).unwrap().body).unwrap()
+}
+
+/// The cluster, which is of this type.
+fn cluster(view: &dyn View, kind: DiscoveryType) -> Cluster {
+    let cluster = view.get(Type::Cluster, B).unwrap();
+    let cluster = Cluster::decode(&*cluster.body).unwrap();
+    let expected = ClusterDiscoveryType::Type(kind.into());
+    assert_eq!(cluster.cluster_discovery_type, Some(expected));
+    cluster
 }
 
 /// Weights of the groups, with their priorities.
@@ -152,6 +162,39 @@ fn an_address_in_two_localities_has_its_part_of_both_shares() {
     );
 }
 
+fn name(host: &str) -> Endpoint {
+    Endpoint {
+        address: EndpointAddress::read(host),
+        ..endpoint("10.0.0.1", 80, "p80")
+    }
+}
+
+/// gRPC resolves one name (its proposal A37), by the fields that Envoy gives up, and balances over no others.
+#[test]
+fn grpc_resolves_the_only_name_of_a_cluster() {
+    for resolution in [Resolution::Dns, Resolution::DnsRoundRobin] {
+        for (endpoints, expected) in [
+            (vec![name("db.example.com")], "db.example.com -"),
+            // The host itself.
+            (Vec::new(), "b.demo.svc.cluster.local -"),
+        ] {
+            let snapshot = snapshot_of(world(""), resolution, endpoints);
+            let view = program(&snapshot);
+            let cluster = cluster(&*view, DiscoveryType::LogicalDns);
+            assert_eq!(places_of(cluster.load_assignment.unwrap()), [expected]);
+            assert!(view.get(Type::Endpoint, B).is_none());
+            assert_eq!(messages(&snapshot), Vec::<String>::new());
+        }
+        for endpoints in [
+            vec![name("a.example.com"), name("b.example.com")],
+            vec![endpoint("10.0.0.1", 80, "p80")],
+        ] {
+            let snapshot = snapshot_of(world(""), resolution, endpoints);
+            cluster(&*program(&snapshot), DiscoveryType::Eds);
+        }
+    }
+}
+
 /// gRPC refuses an assignment with a socket of a file, too.
 #[test]
 fn sockets_and_names_are_left_out_for_grpc_and_told() {
@@ -168,22 +211,20 @@ fn sockets_and_names_are_left_out_for_grpc_and_told() {
     };
     assert!(message.contains("/tmp/a.sock") && message.ends_with("they call no sockets of files"));
 
-    for resolution in [Resolution::Dns, Resolution::DnsRoundRobin, Resolution::None] {
-        let snapshot = snapshot_of(world(""), resolution, Vec::new());
-        assert!(assignment(&*program(&snapshot)).endpoints.is_empty());
-        let [message] = &*messages(&snapshot) else {
-            panic!("{resolution:?}: {:?}", messages(&snapshot));
-        };
-        assert!(message.contains("it has no endpoints"), "{message}");
-    }
-    let mut named = endpoint("10.0.0.1", 80, "p80");
-    named.address = EndpointAddress::read("db.example.com");
-    let snapshot = snapshot_of(world(""), Resolution::Dns, vec![named]);
+    let snapshot = snapshot_of(world(""), Resolution::None, Vec::new());
     assert!(assignment(&*program(&snapshot)).endpoints.is_empty());
     let [message] = &*messages(&snapshot) else {
         panic!("not one: {:?}", messages(&snapshot));
     };
-    assert!(message.contains("db.example.com") && message.ends_with("no names to resolve"));
+    assert!(message.contains("it has no endpoints"), "{message}");
+    let endpoints = vec![endpoint("10.0.0.1", 80, "p80"), name("db.example.com")];
+    let snapshot = snapshot_of(world(""), Resolution::Dns, endpoints);
+    assert_eq!(places(&*program(&snapshot), B), ["10.0.0.1 -"]);
+    let [message] = &*messages(&snapshot) else {
+        panic!("not one: {:?}", messages(&snapshot));
+    };
+    let end = "they resolve a name where it is the only endpoint";
+    assert!(message.contains("db.example.com") && message.ends_with(end));
     // A service with none at present needs no word.
     let snapshot = snapshot_of(world(""), Resolution::Static, Vec::new());
     assert!(assignment(&*program(&snapshot)).endpoints.is_empty());
