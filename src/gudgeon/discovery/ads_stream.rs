@@ -85,7 +85,7 @@ where
             return Status::permission_denied(cause);
         }
         let kinds = &self.hub.kinds;
-        let _kind = match kinds.enter(&self.peer.address, &node) {
+        let kind = match kinds.enter(&self.peer.address, &node) {
             Ok(kind) => kind,
             Err(cause) => {
                 self.hub
@@ -107,6 +107,7 @@ where
         let joined = self
             .hub
             .join(&node, &self.peer.address, self.protocol, view);
+        joined.session.share_names(kind.names());
         self.serve_joined(stream_loop, joined, first).await
     }
 

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xds::node::Node;
+use xds::stream::NameBudget;
 
 use crate::grpc::Address;
 
@@ -29,6 +30,7 @@ pub(crate) struct ProxyKinds {
 struct KindsOfAddress {
     kinds: HashMap<u64, usize>,
     domains: HashMap<u64, usize>,
+    names: Arc<NameBudget>,
 }
 
 /// A proxy among those of its kind, until it is dropped.
@@ -37,6 +39,14 @@ pub(crate) struct ProxyKind {
     among: Arc<ProxyKinds>,
     /// `None`: of a socket in the file system.
     at: Option<(IpAddr, [u64; 2])>,
+    names: Arc<NameBudget>,
+}
+
+impl ProxyKind {
+    /// The bytes of names of nothing that the proxies of its address may have together.
+    pub(crate) fn names(&self) -> Arc<NameBudget> {
+        Arc::clone(&self.names)
+    }
 }
 
 impl ProxyKinds {
@@ -55,6 +65,7 @@ impl ProxyKinds {
             return Ok(ProxyKind {
                 among: Arc::clone(self),
                 at: None,
+                names: Arc::default(),
             });
         };
         let hashes @ [kind, domain] = self.hashes(node);
@@ -72,10 +83,12 @@ impl ProxyKinds {
         }
         *of_address.kinds.entry(kind).or_default() += 1;
         *of_address.domains.entry(domain).or_default() += 1;
+        let names = Arc::clone(&of_address.names);
         drop(all);
         Ok(ProxyKind {
             among: Arc::clone(self),
             at: Some((network, hashes)),
+            names,
         })
     }
 

@@ -11,8 +11,8 @@ use xds::node::{Node, clipped};
 use xds::reason::Reasons;
 use xds::snapshot::Snapshot;
 use xds::stream::{
-    Client, Fault, Lists, Protocol, Push, PushScope, Request, RequestOutcome, Response, Stall,
-    Stream,
+    Client, Fault, Lists, NameBudget, Protocol, Push, PushScope, Request, RequestOutcome, Response,
+    Stall, Stream,
 };
 use xds::view::{Type, View};
 
@@ -114,6 +114,11 @@ impl Session {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes it share the bytes of names of nothing with the other streams of its address, before its first request.
+    pub(super) fn share_names(&self, budget: Arc<NameBudget>) {
+        self.inner().stream.share_names(budget);
     }
 
     /// `NODE-ID-NUMBER`, as the pages name it.

@@ -16,6 +16,7 @@ mod answer;
 mod lists;
 mod lookup;
 mod message;
+mod name_budget;
 mod name_slot;
 mod named_subscription;
 mod push;
@@ -46,6 +47,7 @@ pub use self::message::{
     CLOSED, Client, Fault, MAX_NAME_BYTES, NACK_BYTES, NAMES, Nack, OWED_BYTES, Protocol, Request,
     RequestOutcome, Response, SLOW, STEP, UNKNOWN_NAMES,
 };
+pub use self::name_budget::NameBudget;
 use self::push::{DirtyAssignments, QueuedPush};
 pub use self::push::{LastPush, Push, PushScope};
 use self::rebinding::Rebinding;
@@ -176,6 +178,11 @@ impl Stream {
         self
     }
 
+    /// Makes the stream share the bytes of names of nothing with the others of its address. It has had no request yet.
+    pub fn share_names(&mut self, budget: Arc<NameBudget>) {
+        self.unknown.share(budget);
+    }
+
     /// Applies a request. A response may be due even after an error, see [`Self::next`]: it lists the names that the next stream need
     /// not repeat.
     ///
@@ -290,6 +297,7 @@ impl Stream {
     /// The response that the writer holds was taken.
     pub fn written(&mut self) {
         self.writer.end();
+        self.unknown.written();
     }
 
     /// Reports a response that has waited too long for its client to read.

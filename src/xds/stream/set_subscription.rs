@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::message::{Client, MAX_NAME_BYTES, Protocol, Request, UNKNOWN_NAMES};
+use super::unknown_names::UnknownNames;
 use super::{BuildPanic, catch_panic};
 use crate::version::Version;
 use crate::view::{Resource, Set, Type, View};
@@ -181,6 +182,7 @@ impl SetSubscription {
         request: &'a Request,
         client: Client,
         view: &dyn View,
+        reported: &mut UnknownNames,
     ) -> (Arrival, Vec<&'a str>) {
         let names = sorted(request.names.iter());
         // gRPC has no wildcard: it names each resource that it wants.
@@ -191,7 +193,10 @@ impl SetSubscription {
             let shared = catch_panic(|| view.name(request.kind, name)).ok().flatten();
             let name = match shared {
                 Some(shared) => shared,
-                None if unknown < UNKNOWN_NAMES && name.len() <= MAX_NAME_BYTES => {
+                None if unknown < UNKNOWN_NAMES
+                    && name.len() <= MAX_NAME_BYTES
+                    && reported.reserve(name) =>
+                {
                     unknown += 1;
                     name.as_str().into()
                 }

@@ -71,7 +71,8 @@ impl Stream {
                 arrival = subscription.begin(&request, client, view);
             }
             (Protocol::Delta, true) => {
-                (arrival, forgotten) = subscription.begin_delta(&request, client, view);
+                (arrival, forgotten) =
+                    subscription.begin_delta(&request, client, view, &mut self.unknown);
             }
             (Protocol::StateOfTheWorld, false) => subscription.rename(&request, client),
             (Protocol::Delta, false) => subscription.rename_delta(&request, client),

@@ -2,6 +2,9 @@
 //! they are bounded, as all is that a client can think of in any number. A client may have been told of more of them by a server
 //! that it had before: those beyond the bound are answered once and not remembered.
 //!
+//! A client may have thousands of streams, so that those of one address have a bound together, too: what a stream remembers, and
+//! what it answers until that is written. Names beyond it are those beyond the bound of the stream.
+//!
 //! A name that was there when it was asked for and is gone later does not count: that is not the client's doing. Its string is
 //! the one that all streams share.
 
@@ -10,12 +13,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::message::{Fault, MAX_NAME_BYTES, OWED_BYTES, UNKNOWN_NAMES};
+use super::name_budget::{NameBudget, cost, total_cost};
 use crate::version::Version;
 use crate::view::Type;
 
-/// The unknown names of one stream, by type.
+/// The unknown names of one stream.
 #[derive(Debug, Default)]
-pub(super) struct UnknownNames([UnknownNamesOfType; 5]);
+pub(super) struct UnknownNames {
+    by_type: [UnknownNamesOfType; 5],
+    budget: Arc<NameBudget>,
+    /// The cost of names that are answered: the response is not written yet.
+    answering: usize,
+}
 
 #[derive(Debug, Default)]
 struct UnknownNamesOfType {
@@ -59,6 +68,11 @@ impl UnknownNames {
         }
     }
 
+    /// Makes the stream share the bytes of an address with others. It has no names yet.
+    pub(super) fn share(&mut self, budget: Arc<NameBudget>) {
+        self.budget = budget;
+    }
+
     /// Takes a request's names in, and returns those that the stream is to have: not those beyond the bound. If one is too long,
     /// nothing changes.
     pub(super) fn subscribe<'n>(
@@ -67,9 +81,10 @@ impl UnknownNames {
         asked: &RequestedNames<'_, 'n>,
     ) -> Result<Cow<'n, [&'n str]>, Fault> {
         let place = Self::at(kind);
-        let of_others = self.0.iter().enumerate().filter(|(at, _)| *at != place);
+        let of_others = self.by_type.iter().enumerate();
+        let of_others = of_others.filter(|(at, _)| *at != place);
         let others: usize = of_others.map(|(_, one)| one.remembered.len()).sum();
-        let Some(known) = self.0.get_mut(place) else {
+        let Some(known) = self.by_type.get_mut(place) else {
             return Ok(Cow::Borrowed(asked.names));
         };
         // Those that are remembered stay, whichever comes before them.
@@ -79,6 +94,7 @@ impl UnknownNames {
         };
         let mut next: BTreeSet<_> = known.remembered.iter().filter(stays).cloned().collect();
         let mut beyond = Vec::new();
+        let mut taken = 0;
         for name in asked.names {
             if known.remembered.contains(*name)
                 || (asked.is_subscribed)(name)
@@ -87,14 +103,18 @@ impl UnknownNames {
                 continue;
             }
             if name.len() > MAX_NAME_BYTES {
+                self.budget.remembered.give_back(taken);
                 return Err(Fault::LongName(name.len()));
             }
-            if others + next.len() < UNKNOWN_NAMES {
+            if others + next.len() < UNKNOWN_NAMES && self.budget.remembered.take(cost(name)) {
+                taken += cost(name);
                 next.insert(Arc::from(*name));
             } else {
                 beyond.push(*name);
             }
         }
+        let gone = known.remembered.difference(&next);
+        self.budget.remembered.give_back(total_cost(gone));
         known.remembered = next;
         // One hash stands for the names beyond the bound, which a client may choose in any number.
         let last = (!beyond.is_empty()).then(|| Version::of(beyond.join("\0").as_bytes()));
@@ -102,6 +122,7 @@ impl UnknownNames {
         known.last = last.filter(|_| asked.all);
         if asked.all && !repeats {
             // This request stands in the place of the earlier one.
+            self.budget.answered.give_back(total_cost(&known.owed));
             known.owed.clear();
         }
         if beyond.is_empty() {
@@ -118,14 +139,14 @@ impl UnknownNames {
 
     /// The next response says that there is nothing of these. Returns false if they are too many: it says that of some.
     pub(super) fn answer(&mut self, kind: Type, names: &[&str]) -> bool {
-        let waiting = self.0.iter().flat_map(|one| &one.owed);
+        let waiting = self.by_type.iter().flat_map(|one| &one.owed);
         let mut total: usize = waiting.map(|name| size(name)).sum();
-        let Some(known) = self.0.get_mut(Self::at(kind)) else {
+        let Some(known) = self.by_type.get_mut(Self::at(kind)) else {
             return false;
         };
         for name in names {
             total = total.saturating_add(size(name));
-            if total > OWED_BYTES {
+            if total > OWED_BYTES || !self.budget.answered.take(cost(name)) {
                 return false;
             }
             known.owed.push(Arc::from(*name));
@@ -134,44 +155,77 @@ impl UnknownNames {
         true
     }
 
+    /// Takes the bytes of a name that the client reports to have, until a response is written: it says that there is nothing of it.
+    pub(super) fn reserve(&mut self, name: &str) -> bool {
+        let is_taken = self.budget.answered.take(cost(name));
+        if is_taken {
+            self.answering += cost(name);
+        }
+        is_taken
+    }
+
+    /// The response was written.
+    pub(super) fn written(&mut self) {
+        let answered = std::mem::take(&mut self.answering);
+        self.budget.answered.give_back(answered);
+    }
+
     /// Returns true if a response is owed to names beyond the bound.
     pub(super) fn owes(&self, kind: Type) -> bool {
-        let known = self.0.get(Self::at(kind));
+        let known = self.by_type.get(Self::at(kind));
         known.is_some_and(|known| !known.owed.is_empty() && !known.waits)
     }
 
     /// Gives up a response that cannot be made: its names wait for another one.
     pub(super) fn give_up(&mut self, kind: Type) {
-        if let Some(known) = self.0.get_mut(Self::at(kind)) {
+        if let Some(known) = self.by_type.get_mut(Self::at(kind)) {
             known.waits = true;
         }
     }
 
     /// A new push may build what could not be built.
     pub(super) fn retry(&mut self) {
-        self.0.iter_mut().for_each(|known| known.waits = false);
+        self.by_type
+            .iter_mut()
+            .for_each(|known| known.waits = false);
     }
 
     /// The names beyond the bound that the next response speaks of.
     pub(super) fn take_owed(&mut self, kind: Type) -> Vec<Arc<str>> {
-        let known = self.0.get_mut(Self::at(kind));
-        known.map_or_else(Vec::new, |known| std::mem::take(&mut known.owed))
+        let known = self.by_type.get_mut(Self::at(kind));
+        let owed = known.map_or_else(Vec::new, |known| std::mem::take(&mut known.owed));
+        self.answering += total_cost(&owed);
+        owed
     }
 
     /// Delta: these names are not asked for any more.
     pub(super) fn unsubscribe(&mut self, kind: Type, names: &[&str]) {
-        if let Some(known) = self.0.get_mut(Self::at(kind)) {
+        if let Some(known) = self.by_type.get_mut(Self::at(kind)) {
             for name in names {
-                known.remembered.remove(*name);
+                if let Some(name) = known.remembered.take(*name) {
+                    self.budget.remembered.give_back(cost(&name));
+                }
             }
-            let wanted = |name: &Arc<str>| names.binary_search(&&**name).is_err();
-            known.owed.retain(wanted);
+            let is_gone = |name: &mut Arc<str>| names.binary_search(&&**name).is_ok();
+            let gone: Vec<_> = known.owed.extract_if(.., is_gone).collect();
+            self.budget.answered.give_back(total_cost(&gone));
         }
+    }
+}
+
+impl Drop for UnknownNames {
+    fn drop(&mut self) {
+        let remembered = self.by_type.iter().flat_map(|one| &one.remembered);
+        self.budget.remembered.give_back(total_cost(remembered));
+        let owed = self.by_type.iter().flat_map(|one| &one.owed);
+        let answered = self.answering.saturating_add(total_cost(owed));
+        self.budget.answered.give_back(answered);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::name_budget::MAX_ADDRESS_BYTES;
     use super::*;
 
     /// The number of names that are kept.
@@ -262,13 +316,97 @@ mod tests {
             subscribe(&mut unknown, kind, &refs(&many), false).unwrap();
             subscribe(&mut unknown, kind, &refs(&many), false).unwrap();
         }
-        let all = unknown.0.iter().flat_map(|one| &one.owed);
+        let all = unknown.by_type.iter().flat_map(|one| &one.owed);
         let total: usize = all.map(|name| size(name)).sum();
         assert!(total <= OWED_BYTES && total > OWED_BYTES * 9 / 10);
         assert!(!unknown.answer(
             Type::Cluster,
             &["one more, which is longer than what is left"; 2]
         ));
+    }
+
+    /// Six hundred streams of one address took all the memory that the manifest allows.
+    #[test]
+    fn streams_of_one_address_share_their_bytes() {
+        let budget = Arc::new(NameBudget::default());
+        let stream = || {
+            let mut unknown = UnknownNames::default();
+            unknown.share(Arc::clone(&budget));
+            unknown
+        };
+        let long = names(&"x".repeat(MAX_NAME_BYTES - 6), UNKNOWN_NAMES);
+        let mut streams = vec![stream()];
+        while subscribe(
+            streams.last_mut().unwrap(),
+            Type::Endpoint,
+            &refs(&long),
+            true,
+        ) == Ok(UNKNOWN_NAMES)
+        {
+            streams.push(stream());
+        }
+        assert_eq!(
+            streams.len(),
+            1 + MAX_ADDRESS_BYTES / (UNKNOWN_NAMES * (MAX_NAME_BYTES + 256))
+        );
+        // Each is still answered, if it reads its answers.
+        let mut more = stream();
+        for _ in 0..100 {
+            assert_eq!(
+                subscribe(&mut more, Type::Route, &refs(&long), false),
+                Ok(0)
+            );
+            assert!(more.take_owed(Type::Route).len() > 900);
+            more.written();
+        }
+        while subscribe(
+            streams.last_mut().unwrap(),
+            Type::Route,
+            &refs(&long),
+            false,
+        )
+        .is_ok()
+            && streams.last().unwrap().owes(Type::Route)
+        {
+            streams.push(stream());
+        }
+        let answered = MAX_ADDRESS_BYTES / (UNKNOWN_NAMES * (MAX_NAME_BYTES + 256));
+        assert!(streams.len() <= 2 * answered + 10, "{}", streams.len());
+        // Another address has its own.
+        let mut other = UnknownNames::default();
+        let known = subscribe(&mut other, Type::Endpoint, &refs(&long), true);
+        assert_eq!(known, Ok(UNKNOWN_NAMES));
+        drop((streams, more));
+        assert_eq!(budget.used(), [0, 0]);
+    }
+
+    #[test]
+    fn bytes_are_given_back_with_their_names() {
+        let budget = Arc::new(NameBudget::default());
+        let mut unknown = UnknownNames::default();
+        unknown.share(Arc::clone(&budget));
+        let used = || budget.used().map(|bytes| bytes / cost("x"));
+        let ask = |unknown: &mut UnknownNames, names: &[&str], all| {
+            subscribe(unknown, Type::Endpoint, names, all).unwrap()
+        };
+        ask(&mut unknown, &["a", "b", "c"], false);
+        assert_eq!(used(), [3, 0]);
+        ask(&mut unknown, &["c", "d"], true);
+        assert_eq!(used(), [2, 0]);
+        let longer = "x".repeat(MAX_NAME_BYTES + 1);
+        let refused = subscribe(&mut unknown, Type::Endpoint, &["e", &longer], true);
+        assert!(refused.is_err() && used() == [2, 0]);
+        unknown.unsubscribe(Type::Endpoint, &["c", "z"]);
+        assert_eq!(used(), [1, 0]);
+        assert!(unknown.answer(Type::Cluster, &["f", "g"]) && unknown.reserve("h"));
+        assert_eq!(used(), [1, 3]);
+        unknown.unsubscribe(Type::Cluster, &["f"]);
+        assert_eq!(unknown.take_owed(Type::Cluster).len(), 1);
+        assert_eq!(used(), [1, 2]);
+        unknown.written();
+        assert_eq!(used(), [1, 0]);
+        drop(unknown);
+        assert_eq!(used(), [0, 0]);
     }
 
     #[test]

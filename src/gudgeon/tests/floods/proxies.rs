@@ -221,6 +221,33 @@ async fn names_of_nothing_are_not_remembered() {
     good.ends(discovery);
 }
 
+/// Each stream remembers a thousand of them, and 600 streams took the 512 MiB that the manifest allows.
+#[tokio::test]
+async fn names_of_nothing_of_one_address_are_bounded_together() {
+    let _alone = alone();
+    let discovery = mesh(100).start();
+    let mut good = WellBehaved::of(&discovery).await;
+    good.has_an_update(&discovery).await;
+    let before = discovery.anonymous();
+    let mut open = Vec::new();
+    for stream_number in 0..150 {
+        let name = |at| format!("{stream_number}|{at}|{}", "x".repeat(490));
+        let names: Vec<String> = (0..1000).map(name).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut stream = Sotw::open(discovery.grpc).await;
+        stream.ask(EDS, &names);
+        // Remembered or not, it is answered.
+        assert!(stream.hear(EDS).await.resources.len() > 900);
+        open.push(stream);
+    }
+    good.has_an_update(&discovery).await;
+    until("memory is back", || {
+        (discovery.anonymous() < before + (64 << 10)).then_some(())
+    });
+    drop(open);
+    good.ends(discovery);
+}
+
 /// 54 kB of HTTP held the loop for 98 s: each of these answers was made anew, and health stood behind them.
 #[tokio::test]
 async fn pages_are_made_once_and_beside_health() {
