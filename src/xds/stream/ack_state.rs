@@ -41,6 +41,8 @@ pub(super) struct AckState {
     pub(super) acked: Option<Version>,
     pub(super) nacks: UnresolvedNacks,
     in_flight: VecDeque<InFlightResponse>,
+    /// Nonce of the newest response that is not remembered any more, beyond [`MAX_IN_FLIGHT`]; 0: there is none.
+    forgotten: u64,
     /// The content of the response that the last request answered, until [`Self::take_replied_content`].
     replied_content: Option<Content>,
     /// The message of the last NACK, of which less is kept, until [`Self::take_refusal`].
@@ -59,8 +61,10 @@ impl AckState {
     pub(super) fn send(&mut self, nonce: u64, version: Version, content: Option<Content>) {
         self.nonce = nonce;
         self.sent = Some(version);
-        if self.in_flight.len() >= MAX_IN_FLIGHT {
-            self.in_flight.pop_front();
+        if self.in_flight.len() >= MAX_IN_FLIGHT
+            && let Some(oldest) = self.in_flight.pop_front()
+        {
+            self.forgotten = oldest.nonce;
         }
         self.in_flight.push_back(InFlightResponse {
             nonce,
@@ -154,6 +158,11 @@ impl AckState {
         }
         if self.has_all_replies() {
             return RequestOutcome::Asked;
+        }
+        // Nonces of all types are one sequence: it may be that of a response of another type.
+        let mut in_flight = self.in_flight.iter();
+        if nonce > self.forgotten && !in_flight.any(|one| one.nonce == nonce) {
+            return RequestOutcome::Expired;
         }
         // In delta each response is answered: a newer one, that was on its way, does not repeat what an older one brought.
         let first = match protocol {
@@ -304,6 +313,22 @@ mod tests {
         assert_eq!(ack_state.acked, ack_state.sent);
         // Whether that was about what is refused, the stream knows.
         assert!(ack_state.nack().is_some());
+    }
+
+    #[test]
+    fn a_nonce_of_another_type_is_no_delta_answer() {
+        for nonce in ["1", "3", "5", "6", "0", "x"] {
+            let mut ack_state = sent(&[2, 4]);
+            for error in [None, Some("no")] {
+                assert_eq!(
+                    ack_state.classify_request(NOW, Protocol::Delta, nonce, error),
+                    RequestOutcome::Expired,
+                    "{nonce}"
+                );
+            }
+            assert_eq!((ack_state.acked, ack_state.nack()), (None, None));
+            assert_eq!(ack_state.last_reply(), 0);
+        }
     }
 
     #[test]
