@@ -21,6 +21,7 @@
 //! * `warnings`: warnings for a pod's author. `decision`: whether a pod is injected. `status`: the status annotation.
 //!   `protected_containers`: settings that users may not change. `template_names`: names that are templates'. `merge`: a strategic merge.
 //!   `native_sidecar`: native sidecars. `concurrency`: threads of the proxy. `agent_probes`: probes that the agent refuses.
+//!   `admission_plugins`: settings that the API server's plugins give to containers of an injection.
 //! * `value`: values of templates, and the budget of a rendering. `data`: the data of a template under Go's names. `labels`: labels of a
 //!   workload. `template`: Go's text/template with Istio's functions.
 //! * `output_types`: an output to Kubernetes' types. `text_slots` and `render_cache`: outputs that are parsed once for many pods.
@@ -39,6 +40,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission_plugins;
 mod agent_probes;
 mod annotations;
 mod builtin;

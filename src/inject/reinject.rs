@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::Value;
 
+use crate::admission_plugins::AdmissionPlugins;
 use crate::metrics;
 use crate::pod::{self, PROXY, PodList, merge_key};
 use crate::probes;
@@ -26,7 +27,7 @@ pub(crate) enum Placement {
 
 /// Keeps elements of an earlier pass of the same version in `sent` if they contain all that `wanted` would write.
 ///
-/// Kept elements keep their places; new ones follow.
+/// Kept elements keep their places; new ones follow. A container that is written anew keeps the settings of admission plugins.
 pub(crate) fn reinject(
     sent: &Value,
     wanted: &mut Value,
@@ -36,6 +37,7 @@ pub(crate) fn reinject(
 ) -> ReplacedElements {
     let mut replaced_elements = ReplacedElements::new();
     let same_version = earlier.version == now.version;
+    let plugins = AdmissionPlugins::of(sent, wanted);
     for list in PodList::ALL {
         let kind = schema::element_of(list.name());
         let before = pod::list(sent, list);
@@ -57,7 +59,11 @@ pub(crate) fn reinject(
                 .or_insert((place, element));
         }
         for (made, _) in elements.iter_mut().zip(is_put_in).filter(|(_, put)| *put) {
-            match first_by_name.get(pod::name(made)) {
+            let stored = first_by_name.get(pod::name(made));
+            if let Some((_, existing)) = stored.filter(|_| same_version && list.has_containers()) {
+                plugins.keep(existing, made);
+            }
+            match stored {
                 Some((_, existing)) if same_version && stays(list, existing, made, kind) => {
                     *made = (*existing).clone();
                 }

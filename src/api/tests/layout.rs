@@ -136,6 +136,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             ("schema", &[]),
             ("value", &[]),
             ("yaml", &[]),
+            ("admission_plugins", &["pod"]),
             ("interface", &["ids"]),
             ("selector", &["yaml"]),
             ("status", &["pod"]),
@@ -209,6 +210,7 @@ const ROOMS: &[(&str, Rooms)] = &[
             (
                 "reinject",
                 &[
+                    "admission_plugins",
                     "metrics",
                     "pod",
                     "probes",

@@ -256,6 +256,30 @@ fn the_built_in_template_and_a_path() {
     );
 }
 
+/// The server's plugins run again for the containers of the injection, and not once more after the second pass.
+#[test]
+#[ignore = "takes an API server: build/kube-test"]
+fn the_defaults_of_a_limit_range_stay() {
+    let place = place("policy: enabled\n");
+    let _asked = Asked::with("limits", place.start(&[]), "/inject");
+    let limits = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "most", "namespace": "limits"},
+        "spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}});
+    kubectl(&["create", "-f", "-"], &limits.to_string());
+    let limit = |pod: &Value, at: usize| {
+        pod["spec"]["containers"][at]["resources"]["limits"]["cpu"].clone()
+    };
+    // A server without the range in its cache takes any pod, and one with it refuses a container without a limit.
+    until("the range holds", || {
+        let answer = create(&pod("limits", "first"), &["--dry-run=server"]);
+        assert!(answer.done, "{answer:?}");
+        limit(&answer.objects()[0], 0) == "2"
+    });
+    assert!(create(&pod("limits", "web"), &[]).done);
+    let found = stored_pod("limits", "web");
+    assert_eq!(names(&found, "containers"), ["web", "istio-proxy"]);
+    assert_eq!(limit(&found, 1), "2");
+}
+
 /// The same engine by the command line, with the configuration from the cluster.
 #[test]
 #[ignore = "takes an API server: build/kube-test"]
