@@ -764,6 +764,7 @@ fn all_roles_judge_the_times_and_ports_of_proxies_alike() {
     };
     for text in [
         "defaultConfig: {statusPort: 0}",
+        "defaultConfig: {terminationDrainDuration: 0s}",
         "defaultConfig: {drainDuration: 61s}",
         "defaultConfig: {drainDuration: 1s, parentShutdownDuration: 2s}",
     ] {
@@ -947,8 +948,8 @@ const STRICTER: &[(&str, &str)] = &[
         "defaultConfig.envoyMetricsService.tcpKeepalive.probes: 200 is not in 0..127",
     ),
     (
-        "{defaultConfig: {terminationDrainDuration: 0s}}",
-        "defaultConfig.terminationDrainDuration: duration 0s is less than 1ms",
+        "{defaultConfig: {terminationDrainDuration: 0.0001s}}",
+        "defaultConfig.terminationDrainDuration: duration 0.000100s is less than 1ms",
     ),
     (
         "{defaultConfig: {concurrency: -1}}",

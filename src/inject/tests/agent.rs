@@ -232,6 +232,12 @@ fn the_agent_starts_with_the_addresses_that_it_gets() {
     }
 }
 
+#[test]
+fn the_agent_starts_without_a_drain() {
+    let no_drain = json!({"proxy.istio.io/config": "terminationDrainDuration: 0s"});
+    assert!(assert_starts(&built_in(None).unwrap(), &no_drain));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 

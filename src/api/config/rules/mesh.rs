@@ -280,11 +280,15 @@ fn addresses(at: &Cursor<'_>, by: MeshConfigUse) {
 fn starts(at: &Cursor<'_>) {
     for name in [
         "parentShutdownDuration",
-        "terminationDrainDuration",
         "discoveryRefreshDelay",
         "connectTimeout",
     ] {
         a_while(&at.get(name));
+    }
+    // 0: the proxy ends at once.
+    let drain = at.get("terminationDrainDuration");
+    if drain.nanos() != Some(0) {
+        a_while(&drain);
     }
     for name in ["envoyAccessLogService", "envoyMetricsService"] {
         keepalive(&at.to([name, "tcpKeepalive"]));
