@@ -16,6 +16,9 @@ pub(crate) const IGNORED: [&str; 4] = [
 /// The label and annotation of a pod that enables or disables the injection.
 pub(crate) const INJECT: &str = "sidecar.istio.io/inject";
 
+/// The annotation by which kubelet marks the API server's copy of a static pod.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
 /// The policy for pods without a label or annotation of their own.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Policy {
@@ -80,6 +83,10 @@ fn never_injected(pod: &Value, namespace: &str) -> Option<(&'static str, &'stati
     if is_of_windows(pod) {
         // Proxy and redirection are Linux's, and the API server refuses a pod of Windows that has fields of Linux.
         return Some(("windows", "the pod is of Windows nodes"));
+    }
+    if pod::annotation(pod, MIRROR).is_some() {
+        // Its node runs what the manifest says, and API servers refuse a copy with the tokens and secrets of a template.
+        return Some(("mirror pod", "the pod is the copy of a static one"));
     }
     let is_ignored = IGNORED.contains(&namespace);
     is_ignored.then_some(("ignored namespace", "no pod of this namespace is injected"))
@@ -180,6 +187,13 @@ mod tests {
                 true,
                 false,
                 "windows",
+            ),
+            (
+                json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "0f", "kubernetes.io/config.source": "file"}}}),
+                "ns",
+                true,
+                false,
+                "mirror pod",
             ),
             (
                 json!({"spec": {"os": {"name": "linux"}, "nodeSelector": {"kubernetes.io/os": "linux"}}}),
