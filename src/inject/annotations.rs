@@ -240,9 +240,8 @@ fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
 }
 
 fn bytes_of(pod: &Value) -> usize {
-    let metadata = pod.get("metadata");
-    let all = metadata.and_then(|metadata| pod::object(metadata, "annotations"));
-    let bytes = all.into_iter().flatten().map(|(name, value)| {
+    let annotations = pod::annotations(pod).into_iter().flatten();
+    let bytes = annotations.map(|(name, value)| {
         let value = value.as_str().unwrap_or_default();
         name.len().saturating_add(value.len())
     });
@@ -273,9 +272,12 @@ pub(crate) fn validate(
             "metadata.annotations: {bytes} bytes together, want {MAX_BYTES} at most"
         ));
     }
+    let Some(annotations) = pod::annotations(pod) else {
+        return Ok(());
+    };
     let mut wrong = Vec::new();
     for AnnotationRow(name, parameter, valid) in ANNOTATIONS {
-        let Some(value) = pod::annotation(pod, name) else {
+        let Some(value) = annotations.get(*name).and_then(Value::as_str) else {
             continue;
         };
         if let Err(cause) = check(value, *valid, validators) {

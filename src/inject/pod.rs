@@ -184,6 +184,12 @@ pub(crate) fn name(element: &Value) -> &str {
         .unwrap_or_default()
 }
 
+/// Returns the annotations; `None` if the pod has none.
+#[must_use]
+pub(crate) fn annotations(pod: &Value) -> Option<&Map<String, Value>> {
+    object(pod.get("metadata")?, "annotations")
+}
+
 #[must_use]
 pub(crate) fn annotation<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
     metadata(pod, "annotations", name)
