@@ -1,6 +1,7 @@
 //! The node that opens a stream: an id of four parts, and metadata that may be malformed.
 
 mod dns;
+mod memory;
 mod metadata;
 mod pairs;
 

@@ -87,9 +87,8 @@ where
         let kinds = &self.hub.kinds;
         let kind = match kinds.enter(&self.peer.address, &node) {
             Ok(kind) => kind,
-            Err(cause) => {
-                self.hub
-                    .refuse(&self.peer.address, RefusalReason::Kinds, &cause);
+            Err((reason, cause)) => {
+                self.hub.refuse(&self.peer.address, reason, &cause);
                 return Status::resource_exhausted(cause);
             }
         };

@@ -21,7 +21,7 @@ pub(crate) enum RefusalReason {
     ServiceAccount,
     /// The node is none that has a place in a mesh.
     Node,
-    /// The node is beyond its bounds.
+    /// The node is beyond its bounds, or those of its address are beyond theirs.
     NodeSize,
     /// The request names too many resources.
     Names,
